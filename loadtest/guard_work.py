@@ -21,9 +21,9 @@ from typing import Any, Final
 import msgspec
 import xxhash
 
-from broker.api import Request
+from broker.api import Pending, Request, Result
 from broker.api.routes import append, claims
-from broker.content import Answer, Pending, Result, render
+from broker.content import Answer, render
 from broker.settings import Settings
 from broker.wiring import Broker
 from loadtest.scenario import append_body, numbered

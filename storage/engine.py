@@ -50,7 +50,7 @@ from storage.errors import (
     ShuttingDown,
     StorageError,
 )
-from storage.log import Appender, Contents, Logs, PendingAppend, Reservations, Shard, ShardLog, WalFetcher, Write
+from storage.log import Appender, Logs, Reservations, Shard, ShardLog, WalFetcher, Write
 from storage.metric_table import Family
 from storage.metrics import collect
 from storage.neighbours import Method, Neighbours
@@ -171,6 +171,8 @@ class Engine:
         self.reservations = Reservations(logs)
         self.admin = TopicAdmin(logs, self.reservations, self.expiry, self.segments)
         self.appender = Appender(logs, self.reservations, self.admin, self.producers, self.expiry, self.segments)
+        self.try_append = self.appender.try_append
+        self.try_append_coalesced = self.appender.try_append_coalesced
         self.queues = self.admin.queues = Queues(
             logs, self.reader, self.admin, self.expiry, self.appender, tracer=lambda: self.tracer
         )
@@ -592,44 +594,6 @@ class Engine:
             producer=producer,
             hasten=hasten,
         ).run()
-
-    def try_append(
-        self,
-        name: str,
-        records: Contents,
-        on_result: Callable[[Appended | Exception], None],
-        *,
-        node: str | None = None,
-        idempotency_key: str | None = None,
-        producer: ProducerBatch | None = None,
-        hasten: bool = False,
-    ) -> bool:
-        """`append` without a task. True: the write is submitted, and `on_result` will be called with the result.
-
-        False: nothing was done, because the write must wait first, or its result is already known; call `append`
-        instead. If it raises the error of the write, nothing was done either.
-        """
-        self.check_open()
-        write = Write(self.appender, name, records, node=node, key=idempotency_key, producer=producer, hasten=hasten)
-        return write.attempt(on_result)
-
-    def try_append_coalesced(
-        self,
-        name: str,
-        data: msgspec.Raw,
-        on_result: Callable[[Appended | Exception], None],
-        fallback: Callable[[], None],
-        *,
-        node: str | None = None,
-    ) -> bool:
-        """`try_append` of one record that is data alone. While the shard has others in flight, it is written together
-        with those that arrive in this turn of the loop; if `try_append` returns False or raises then, `fallback` is
-        called.
-        """
-        logs = self.logs
-        if not logs.ready or logs.closing:
-            self.check_open()
-        return self.appender.add(name, node, PendingAppend(data, on_result, fallback))
 
     async def read(self, name: str, query: ReadQuery) -> ReadResult:
         """Read records after a seq, and the losses before them. Raises TopicNotFound, RecordCorrupt."""

@@ -8,7 +8,7 @@ from broker.api.events import EVENT_STREAM, PATIENCE_S, RETRY, error_event
 from broker.api.events import HEADERS as EVENT_STREAM_HEADERS
 from broker.api.hot import MAX_HOT_BODY_BYTES, Application, Hot, HotRequests, Sent, direct_target
 from broker.api.operation import Operation, Owner
-from broker.api.request import ClientGone, Request, by_name, has_hung_up, request_id
+from broker.api.request import ClientGone, Pending, Request, Result, by_name, has_hung_up, request_id
 from broker.api.routing import RouteTable
 
 if TYPE_CHECKING:
@@ -28,7 +28,9 @@ __all__ = [
     "HotRequests",
     "Operation",
     "Owner",
+    "Pending",
     "Request",
+    "Result",
     "Route",
     "RouteTable",
     "Sent",

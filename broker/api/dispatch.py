@@ -17,7 +17,7 @@ import structlog
 
 from broker.api.operation import Owner
 from broker.api.push import connection_of, drop, is_full, is_http2, send_last, try_send
-from broker.api.request import ClientGone, Request, by_name
+from broker.api.request import ClientGone, Request, awaited, by_name
 from broker.api.routes import sockets
 from broker.api.routing import RouteTable
 from broker.auth import READ
@@ -29,7 +29,6 @@ from broker.content import (
     Scope,
     Send,
     Streamed,
-    awaited,
     changes_something,
     errors,
     send_answer,

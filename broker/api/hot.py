@@ -19,9 +19,9 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from broker.api.operation import Operation
-from broker.api.request import Request
+from broker.api.request import Pending, Request, Result, drop
 from broker.api.routing import Route
-from broker.content import MIN_GZIP_BYTES, Answer, BodyTooSlow, Pending, Result, Scope, Send, compress, drop, headers_of
+from broker.content import MIN_GZIP_BYTES, Answer, BodyTooSlow, Scope, Send, compress, headers_of
 from broker.wiring import Broker
 from storage import ShuttingDown
 

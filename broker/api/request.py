@@ -1,4 +1,8 @@
-"""One request, as the handlers see it."""
+"""One request, as the handlers see it, and the outcome that a handler returns for it.
+
+A handler returns an `Answer`, a `Pending` or a coroutine. The engine resolves a `Pending` later. The HTTP/1.1 protocol
+registers a callback with it (`then`) and sends the answer from within the engine's callback. All others await it.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,11 @@ import itertools
 import re
 import secrets
 import select
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import msgspec
 import structlog
@@ -18,7 +23,7 @@ import structlog
 from broker.api import intake
 from broker.api.query import Query
 from broker.auth import ANYBODY, UNCOUNTED, Access, Flight
-from broker.content import Answer, Headers, Outcome, Receive, Scope, awaited, errors, strict_json
+from broker.content import Answer, Headers, Receive, Scope, errors, strict_json
 from broker.limits import Slots
 from broker.memory import PATIENCE_S, SMALL, BodyRoom
 from broker.service import partitions
@@ -360,3 +365,103 @@ def has_hung_up(transport: Any) -> bool:
     ends = select.poll()
     ends.register(wire.fileno(), _ENDED)
     return bool(ends.poll(0))
+
+
+# -- the outcome -------------------------------------------------------------------------------------------------------
+
+#: The return value of a handler: the answer, or an awaitable for it.
+Outcome: TypeAlias = Answer | Awaitable[Answer]
+#: The result of a pending answer: an answer, an error, or a coroutine that needs a task after all.
+Result: TypeAlias = Answer | Exception | Coroutine[Any, Any, Answer]
+
+
+class Pending(msgspec.Struct, eq=False):
+    """An answer that the engine resolves later. `finish` makes the result from the engine's outcome; it may return a
+    coroutine if something else must be waited for. `instead` makes the coroutine that runs if the engine did nothing.
+    """
+
+    finish: Callable[[Any], Answer | Coroutine[Any, Any, Answer]]
+    instead: Callable[[], Coroutine[Any, Any, Answer]] | None = None
+    _then: Callable[[Result], None] | None = None
+    _result: Result | None = None
+
+    def resolve(self, outcome: Any) -> None:
+        """The engine has done the work, or failed with an exception. Call it once. Never raises."""
+        result: Result
+        if isinstance(outcome, Exception):
+            result = outcome
+        else:
+            try:
+                result = self.finish(outcome)
+            except Exception as error:
+                result = error
+        if self._then is None:
+            self._result = result
+        else:
+            self._then(result)
+
+    def leave(self) -> None:
+        """The engine did nothing, because something must be waited for. Call it instead of `resolve`; never raises."""
+        assert self.instead is not None
+        result = self.instead()
+        if self._then is None:
+            self._result = result
+        else:
+            self._then(result)
+
+    def then(self, call: Callable[[Result], None]) -> None:
+        """Call `call` with the result, at once or later. `call` must not raise."""
+        if self._result is None:
+            self._then = call
+        else:
+            call(self._result)
+
+    def run(self, work: Coroutine[Any, Any, Any], cancelled: Callable[[], Exception]) -> Pending:
+        """Resolve with the result or the error of `work`; with `cancelled()` if `work` was cancelled."""
+        task = asyncio.ensure_future(work)
+        _running.add(task)
+        task.add_done_callback(partial(self._ran, cancelled))
+        return self
+
+    def _ran(self, cancelled: Callable[[], Exception], task: asyncio.Task[Any]) -> None:
+        _running.discard(task)
+        if task.cancelled():
+            self.resolve(cancelled())
+        else:
+            error = task.exception()
+            self.resolve(task.result() if error is None else error)
+
+    def __await__(self) -> Generator[Any, None, Answer]:
+        waiting: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        self.then(partial(_give, waiting))
+        result = yield from waiting.__await__()
+        if isinstance(result, Exception):
+            raise result
+        if isinstance(result, Answer):
+            return result
+        return (yield from result.__await__())
+
+
+#: The loop keeps only weak references to tasks.
+_running: set[asyncio.Task[Any]] = set()
+
+
+def _give(waiting: asyncio.Future[Result], result: Result) -> None:
+    if not waiting.done():
+        waiting.set_result(result)
+    else:
+        drop(result)  # the task that waited was cancelled
+
+
+def drop(result: Result) -> None:
+    """Nobody gets this result: withdraw an answer, and do not start a coroutine."""
+    if isinstance(result, Answer):
+        if result.withdraw is not None:
+            result.withdraw()
+    elif not isinstance(result, Exception):
+        result.close()
+
+
+async def awaited(outcome: Outcome) -> Answer:
+    """The answer; waits for it if necessary."""
+    return outcome if isinstance(outcome, Answer) else await outcome

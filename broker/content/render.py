@@ -1,11 +1,11 @@
-"""Records and jobs as JSON: `data` and `meta` are sent as the bytes that were received.
+"""Records as JSON: `data` and `meta` are sent as the bytes that were received.
 
 Source: docs/architecture.md#one-append-from-the-socket-to-the-disk.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
@@ -13,20 +13,15 @@ import msgspec
 
 import kernel
 from kernel import RowShape
-from storage.queues import ClaimedBatch, ClaimedJob
 from storage.records import FrameRecords, ReadResult, StoredRecord, parts_of, split
 from storage.segments import SegmentsView
-from storage.state.queues import Settled
 
 if TYPE_CHECKING:
-    from storage.queues import Claimed
     from storage.routers import Waited
 
 
 #: Bytes of a large answer that are rendered before other tasks run: about a millisecond.
 SLICE_BYTES: Final = 256 * 1024
-
-_LINE_BREAKS = bytes.maketrans(b"\r\n", b"  ")
 
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,65 +139,3 @@ def segments(view: SegmentsView, started: float) -> bytes:
     """The answer that lists the segments of a topic."""
     elapsed_ms = (perf_counter() - started) * 1000
     return b'%b,"performance":{"server_total_ms":%.3f}}' % (msgspec.json.encode(view)[:-1], elapsed_ms)
-
-
-# -- jobs --------------------------------------------------------------------------------------------------------------
-
-
-def claimed(claim: Claimed, started: float) -> bytes:
-    """The answer to a claim; `started` is the perf_counter when the request arrived."""
-    text = jobs(claim.jobs)
-    return b'{"topic":%b,"claimed":[%b],"count":%d,"ready":%d,"performance":{"server_total_ms":%.3f}}' % (
-        quoted(claim.topic),
-        text,
-        len(claim.jobs),
-        claim.ready,
-        (perf_counter() - started) * 1000,
-    )
-
-
-def jobs(found: Sequence[ClaimedJob]) -> bytes:
-    """The jobs as JSON objects, separated by commas."""
-    if isinstance(found, ClaimedBatch):
-        records = found.records
-        if isinstance(records, FrameRecords):
-            return kernel.render_job_rows(records.buffer, records.columns, found.lease_ids, found.deadline, 1)
-        return b",".join([*_parts_of_batch(found)])
-    if not found:
-        return b""
-    records, lease_ids, deadlines, deliveries = zip(*found, strict=True)
-    return kernel.render_jobs(records, lease_ids, deadlines, deliveries)
-
-
-def _parts_of_batch(found: ClaimedBatch) -> Iterator[bytes]:
-    at = 0
-    for part in parts_of(found.records):
-        lease_ids = found.lease_ids[at : at + len(part)]
-        if isinstance(part, FrameRecords):
-            yield kernel.render_job_rows(part.buffer, part.columns, lease_ids, found.deadline, 1)
-        else:
-            yield kernel.render_jobs(part, lease_ids, found.deadline, 1)
-        at += len(part)
-
-
-def job_event(topic: bytes, job: ClaimedJob) -> bytes:
-    """A job as an event of a stream; `topic` is the name as JSON."""
-    text = jobs([job])
-    if b"\n" in text or b"\r" in text:  # only between tokens, where a space means the same; in an event they end a line
-        text = text.translate(_LINE_BREAKS)
-    return b'event: job\nid: %d\ndata: {"topic":%b,%b\n\n' % (job.record.seq, topic, text[1:])
-
-
-def ack_answer(done: Settled, counted: bytes, started: float) -> bytes:
-    """The answer to an ack, nack or extend; `counted` is the name of its count."""
-    deadlines = b',"deadlines":%b' % msgspec.json.encode(done.deadlines) if counted == b"extended" else b""
-    return (b'{"topic":%b,"%b":%d,"skipped":%b%b,"ready":%d,"in_flight":%d,"performance":{"server_total_ms":%.3f}}') % (
-        quoted(done.topic),
-        counted,
-        len(done.done),
-        msgspec.json.encode(done.skipped),
-        deadlines,
-        done.ready,
-        done.in_flight,
-        (perf_counter() - started) * 1000,
-    )

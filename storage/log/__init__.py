@@ -1,7 +1,7 @@
 """The write path: `append` makes frames of records, `writer` writes and syncs them, `publisher` applies them."""
 
-from storage.log.append import Appender, Blocker, PendingAppend, Write, eviction, over_caps
-from storage.log.encode import Contents, EncodedUnit, encode_controls, encode_stored
+from storage.log.append import Appender, Blocker, Write, eviction, over_caps
+from storage.log.encode import EncodedUnit, encode_controls, encode_stored
 from storage.log.fetch import WalFetcher, WalFileGone, WalReader
 from storage.log.files import no_space
 from storage.log.logs import Logs
@@ -28,13 +28,11 @@ __all__ = [
     "BatchesStep",
     "Blocker",
     "Chunk",
-    "Contents",
     "ControlStep",
     "EncodedUnit",
     "FrameStream",
     "Histogram",
     "Logs",
-    "PendingAppend",
     "PersistStep",
     "Reservations",
     "ScannedUnit",

@@ -1,7 +1,8 @@
 """The write path on the event loop: from the records of a request to a submission in a shard's queue.
 
     Engine.append, try_append, try_append_coalesced
-        Appender   one of an engine: what writes need; joins single records that arrive in the same turn of the loop
+        Appender   one of an engine: what writes need; joins single records that arrive in the same turn of the loop.
+                   The engine's two try_append are its methods
         Write      one write: check, wait for what blocks it, assign seqs, encode, enqueue
         Shard      (storage/log/writer.py) writes and syncs; the outcome comes back to the Write
 
@@ -139,13 +140,46 @@ class Appender:
         #: only while no other write is in flight.
         self._most = max(1, min(MAX_COALESCED, options.max_batch_records, options.wal_queue_frames // 8))
 
-    def add(self, name: str, node: str | None, one: PendingAppend) -> bool:
-        """Write a record with the others of this round of the loop. False: nothing was done, no callback follows.
+    def try_append(
+        self,
+        name: str,
+        records: Contents,
+        on_result: Callable[[Appended | Exception], None],
+        *,
+        node: str | None = None,
+        idempotency_key: str | None = None,
+        producer: ProducerBatch | None = None,
+        hasten: bool = False,
+    ) -> bool:
+        """`Engine.append` without a task. True: the write is submitted, and `on_result` will be called with the result.
 
-        If no write of its shard is in flight, the record is written at once: a lone writer does not wait for others.
+        False: nothing was done, because the write must wait first, or its result is already known; call `append`
+        instead. If it raises the error of the write, nothing was done either.
         """
+        logs = self.logs
+        if not logs.ready or logs.closing:
+            logs.check_open()
+        write = Write(self, name, records, node=node, key=idempotency_key, producer=producer, hasten=hasten)
+        return write.attempt(on_result)
+
+    def try_append_coalesced(
+        self,
+        name: str,
+        data: msgspec.Raw,
+        on_result: Callable[[Appended | Exception], None],
+        fallback: Callable[[], None],
+        *,
+        node: str | None = None,
+    ) -> bool:
+        """`try_append` of one record that is data alone. While the shard has others in flight, it is written together
+        with those that arrive in this turn of the loop; if `try_append` returns False or raises then, `fallback` is
+        called. If no write of its shard is in flight, it is written at once: a lone writer does not wait for others.
+        """
+        logs = self.logs
+        if not logs.ready or logs.closing:
+            logs.check_open()
+        one = PendingAppend(data, on_result, fallback)
         if not self._pending:
-            logs = self.logs
             topic = logs.catalog.topics.get(name)
             if topic is None or not logs.shards[topic.log.shard].unresolved:
                 return self._attempt(name, node, [one])

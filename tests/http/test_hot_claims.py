@@ -350,7 +350,7 @@ async def test_a_failed_rendering_of_a_claim_leaves_no_leases(server: Counted, m
 
     await server.queue(3)
     with monkeypatch.context() as patch:
-        patch.setattr("broker.api.routes.claims.render.claimed", broken)
+        patch.setattr("broker.api.routes.claims.rendered_claim", broken)
         answer = await server.ask(post("q/claim", {"node": "n", "max": 2}))
     assert (answer.status, answer.code) == (500, "internal")
     assert server.went == 1

@@ -269,14 +269,14 @@ async def test_a_read_of_a_disconnected_client_leaves_no_task(server: HotServer,
 
 async def test_the_task_of_a_finished_read_is_freed(server: HotServer, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[weakref.ref[Any]] = []
-    made = server.engine.read
+    made = server.engine.reader.read
 
     async def noted(*arguments: Any) -> Any:
         found = await made(*arguments)
         seen.append(weakref.ref(asyncio.current_task()))  # pyright: ignore[reportArgumentType]
         return found
 
-    monkeypatch.setattr(server.engine, "read", noted)
+    monkeypatch.setattr(server.engine.reader, "read", noted)
     await filled(server, "t")
     assert (await server.ask(diff("t"))).status == 200
     await asyncio.sleep(0)
@@ -325,7 +325,7 @@ async def test_a_cancelled_read_is_answered_with_shutting_down(
     async def cancelled(*_: Any) -> None:
         raise asyncio.CancelledError
 
-    monkeypatch.setattr(server.engine, "read", cancelled)
+    monkeypatch.setattr(server.engine.reader, "read", cancelled)
     answer = await server.ask(diff("t"))
     assert (answer.status, answer.code) == (503, "shutting_down")
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from broker.content.answers import Answer, Pending, Result, awaited, drop
+from broker.api.request import Pending, Result, awaited, drop
+from broker.content import Answer
 from storage.errors import InvalidRequest
 
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kernel
+from broker.api.routes.claims import rendered_jobs
 from broker.content import render
 from storage.format import segment_frame, wal_frame
 from storage.format.binary import binary_body
@@ -101,8 +102,8 @@ def test_jobs_render_the_same_in_a_batch_and_separately(kind: str, moved: bool) 
     for found in (there, ChainedRecords(parts), ChainedRecords([there, [odd]])):
         lease_ids = (*range((1 << 64) - len(found), 1 << 64),)
         together = ClaimedBatch(found, lease_ids, TS + 30_000)
-        text = render.jobs(together)
-        assert text == render.jobs([*together])
-        one_by_one = b",".join([render.jobs([job]) for job in together])
+        text = rendered_jobs(together)
+        assert text == rendered_jobs([*together])
+        one_by_one = b",".join([rendered_jobs([job]) for job in together])
         assert text == one_by_one
         assert [job["deadline"] for job in as_sent(text)] == [TS + 30_000] * len(found)

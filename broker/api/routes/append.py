@@ -18,9 +18,9 @@ from pydantic import ValidationError
 
 from broker.api.operation import NUMBER, TOPIC, Natural, Operation, in_header, in_query
 from broker.api.record_count import check_count
-from broker.api.request import Request
+from broker.api.request import Outcome, Pending, Request, awaited
 from broker.auth import WRITE, WRITE_ADMIN, Rule
-from broker.content import CREATED, OK, Answer, Outcome, Pending, awaited, slices, strict_json, wrong_model
+from broker.content import CREATED, OK, Answer, slices, strict_json, wrong_model
 from broker.service import appends
 from broker.tracing import notes
 from schemas import MAX_U64, AppendAnswer, AppendRequest, TopicSettings

@@ -1,4 +1,4 @@
-"""POST …/claim, …/ack, …/nack and …/extend, and the lease ids in them.
+"""POST …/claim, …/ack, …/nack and …/extend: their bodies, handlers and answers, and the lease ids in them.
 
 lease_00c0ffee00c0ffee      `lease_` and 16 lower-case hex digits; never all zeros
 """
@@ -8,18 +8,19 @@ from __future__ import annotations
 import re
 import struct
 from binascii import unhexlify
-from collections.abc import Awaitable, Coroutine, Sequence
+from collections.abc import Awaitable, Coroutine, Iterator, Sequence
 from functools import partial
-from time import monotonic
+from time import monotonic, perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec import Raw
 
+import kernel
 from broker.api.operation import TOPIC, Handler, Natural, Operation, in_query
-from broker.api.request import Request
+from broker.api.request import Outcome, Pending, Request
 from broker.auth import READ_WRITE, WRITE, Rule
-from broker.content import OK, Answer, Outcome, Pending, render, strict_json
+from broker.content import OK, Answer, quoted, render, strict_json
 from broker.memory import SMALL
 from broker.service import queues, routers
 from broker.tracing import notes
@@ -35,7 +36,8 @@ from schemas import (
     NackRequest,
 )
 from storage import InvalidRequest, StorageError
-from storage.queues import MAX_JOBS, Claimed
+from storage.queues import MAX_JOBS, Claimed, ClaimedBatch, ClaimedJob
+from storage.records import FrameRecords, parts_of
 from storage.state.queues import Settled
 
 if TYPE_CHECKING:
@@ -144,7 +146,7 @@ def _claimed(request: Request, claimed: Claimed, waited: Waited | None) -> Answe
     try:
         if request.broker.tracing is not None:
             request.take_note(notes.claimed, claimed)
-        text = render.claimed(claimed, request.started)
+        text = rendered_claim(claimed, request.started)
         if waited is not None:
             text = render.routed(text, waited)
     except BaseException:
@@ -228,7 +230,7 @@ async def _await_ack(request: Request, operation: str, word: bytes, work: Awaita
 def _ack_answer(request: Request, operation: str, word: bytes, done: Settled) -> Answer:
     if request.broker.tracing is not None:
         request.take_note(notes.ack_note, operation, done)
-    return Answer(render.ack_answer(done, word, request.started))
+    return Answer(rendered_ack(done, word, request.started))
 
 
 def _asked(request: Request, body: _AckBody) -> queues.Settle:
@@ -306,6 +308,60 @@ def _token(text: str, index: int) -> int:
             return token
     raise InvalidRequest(
         f"lease_ids[{index}]: not a lease id, which is {LEASE_PREFIX} and 16 hex digits.", field=f"lease_ids[{index}]"
+    )
+
+
+# -- the answers -------------------------------------------------------------------------------------------------------
+
+
+def rendered_claim(claim: Claimed, started: float) -> bytes:
+    """The answer to a claim; `started` is the perf_counter when the request arrived."""
+    text = rendered_jobs(claim.jobs)
+    return b'{"topic":%b,"claimed":[%b],"count":%d,"ready":%d,"performance":{"server_total_ms":%.3f}}' % (
+        quoted(claim.topic),
+        text,
+        len(claim.jobs),
+        claim.ready,
+        (perf_counter() - started) * 1000,
+    )
+
+
+def rendered_jobs(found: Sequence[ClaimedJob]) -> bytes:
+    """The jobs as JSON objects, separated by commas."""
+    if isinstance(found, ClaimedBatch):
+        records = found.records
+        if isinstance(records, FrameRecords):
+            return kernel.render_job_rows(records.buffer, records.columns, found.lease_ids, found.deadline, 1)
+        return b",".join([*_parts_of_batch(found)])
+    if not found:
+        return b""
+    records, lease_ids, deadlines, deliveries = zip(*found, strict=True)
+    return kernel.render_jobs(records, lease_ids, deadlines, deliveries)
+
+
+def _parts_of_batch(found: ClaimedBatch) -> Iterator[bytes]:
+    at = 0
+    for part in parts_of(found.records):
+        lease_ids = found.lease_ids[at : at + len(part)]
+        if isinstance(part, FrameRecords):
+            yield kernel.render_job_rows(part.buffer, part.columns, lease_ids, found.deadline, 1)
+        else:
+            yield kernel.render_jobs(part, lease_ids, found.deadline, 1)
+        at += len(part)
+
+
+def rendered_ack(done: Settled, counted: bytes, started: float) -> bytes:
+    """The answer to an ack, nack or extend; `counted` is the name of its count."""
+    deadlines = b',"deadlines":%b' % msgspec.json.encode(done.deadlines) if counted == b"extended" else b""
+    return (b'{"topic":%b,"%b":%d,"skipped":%b%b,"ready":%d,"in_flight":%d,"performance":{"server_total_ms":%.3f}}') % (
+        quoted(done.topic),
+        counted,
+        len(done.done),
+        msgspec.json.encode(done.skipped),
+        deadlines,
+        done.ready,
+        done.in_flight,
+        (perf_counter() - started) * 1000,
     )
 
 

@@ -11,9 +11,9 @@ import msgspec
 
 from broker.api.operation import NUMBER, PARTITION, TOPIC, Natural, Operation, Parameter, in_path, in_query
 from broker.api.query import Query, parsed
-from broker.api.request import Request
+from broker.api.request import Outcome, Pending, Request
 from broker.auth import READ, Rule
-from broker.content import OK, Answer, Outcome, Pending, Shape, render
+from broker.content import OK, Answer, Shape, render
 from broker.memory import MIN_READ_BYTES, SMALL
 from broker.service import reads, routers, tag_match
 from broker.tracing import notes
@@ -139,7 +139,7 @@ def _read(request: Request, body: _Body) -> Outcome:
             request.take_note(notes.read, "read", name, result.records)
         return Answer(render.diff(result, asked.shape, request.started))
 
-    return Pending(finish).run(engine.read(name, query), ShuttingDown)
+    return Pending(finish).run(engine.reader.read(topic, query), ShuttingDown)
 
 
 async def _read_on(request: Request, asked: _Asked) -> Answer:
