@@ -281,7 +281,8 @@ class GroupKind(enum.IntEnum):
     #: Append outside a batch that has a tag.
     BATCHED = 1
     #: Complete units of data, of any topics; see `by_topic`. A unit is an Append outside a batch, or a Batch frame with
-    #: no fields but `frames`, `bytes` and `first_seq` and the Appends of its batch. No record has a tag.
+    #: no fields but `frames`, `bytes`, `first_seq`, `key`, `hash` and `producer`, in this order, and the Appends of its
+    #: batch. No record has a tag.
     DATA = 2
 
 
@@ -299,7 +300,8 @@ def groups(buffer: Buffer, columns: Columns, inside: bool = False) -> list[tuple
 class Batches(NamedTuple):
     """Complete units of one topic with consecutive seqs. For each unit: its first seq (`seqs`), its time (`stamps`),
     the place of its first Append (`lsns`, u64), and how many bytes of the unit are before that (`leads`, u32). For each
-    record: the bytes of its frame (`sizes`) and of its payload (`payloads`, u32)."""
+    record: the bytes of its frame (`sizes`) and of its payload (`payloads`, u32). `noted`: the number of each unit
+    whose Batch frame has more than the sizes, ascending, and the body of that frame."""
 
     topic_id: int
     seqs: array[int]
@@ -308,14 +310,15 @@ class Batches(NamedTuple):
     leads: array[int]
     sizes: array[int]
     payloads: array[int]
+    noted: list[tuple[int, bytes]]
 
 
-def by_topic(columns: Columns, payloads: array[int], base: int) -> list[Batches]:
+def by_topic(buffer: Buffer, columns: Columns, payloads: array[int], base: int) -> list[Batches]:
     """Split the units of a group DATA by topic, and the units of a topic into lists of consecutive seqs.
 
     Lists are in the order of their first frames, and keep the order of their frames. A frame extends the latest list of
     its topic, or begins a new list. `payloads`: the measured payload of every row. `base` is added to offsets. Raises
-    ValueError if there are more or fewer payloads than rows.
+    ValueError if there are more or fewer payloads than rows, or a row lies outside the buffer.
     """
     return [
         Batches(
@@ -326,8 +329,11 @@ def by_topic(columns: Columns, payloads: array[int], base: int) -> list[Batches]
             array("I", leads),
             array("I", sizes),
             array("I", of_records),
+            noted,
         )
-        for topic_id, seqs, stamps, lsns, leads, sizes, of_records in _code.by_topic(columns.rows, payloads, base)
+        for topic_id, seqs, stamps, lsns, leads, sizes, of_records, noted in _code.by_topic(
+            buffer, columns.rows, payloads, base
+        )
     ]
 
 

@@ -31,7 +31,7 @@ __all__ = ["checksum"]
 
 #: The version of the functions' arguments and results. kernel/src/kernel.h must have the same. Raise both when one
 #: changes.
-INTERFACE: Final = 3
+INTERFACE: Final = 4
 
 _LOG_HEADER = struct.Struct("<IBBQQQHHI")
 _SEGMENT_HEADER = struct.Struct("<IBQQQHHI")
@@ -307,9 +307,42 @@ def _parts_of(buffer: Buffer, row: _Row) -> tuple[bytes, bytes, bytes]:
 
 
 _BATCH: Final = 12
-#: The content of a Batch frame that has nothing but its sizes: numbers of any width.
+#: The content of a Batch frame with records: sizes as numbers of any width, a key, a hash, a producer.
 _NUMBER: Final = rb"([\0-\x7f]|\xcc.|\xcd..|\xce.{4}|\xcf.{8})"
-_SIZES_ALONE = re.compile(rb"\x83\xa6frames%b\xa5bytes%b\xa9first_seq%b" % (_NUMBER, _NUMBER, _NUMBER), re.DOTALL)
+_SIZES = re.compile(rb"[\x83-\x86]\xa6frames%b\xa5bytes%b\xa9first_seq%b" % (_NUMBER, _NUMBER, _NUMBER), re.DOTALL)
+_KEY = re.compile(rb"\xa3key(?:([\xa0-\xbf])|\xd9(.)|\xda(..)|\xdb(.{4}))", re.DOTALL)
+_HASH = re.compile(rb"\xa4hash(?:\xc4(.)|\xc5(..)|\xc6(.{4}))", re.DOTALL)
+_PRODUCER = re.compile(rb"\xa8producer\x93%b%b%b" % (_NUMBER, _NUMBER, _NUMBER), re.DOTALL)
+
+
+def _sized(head: re.Match[bytes]) -> int:
+    """Where the text or bytes after this head end. That may be beyond the end of the body."""
+    found = head[head.lastindex or 0]
+    in_form = head.lastindex == 1 and head.re is _KEY
+    return head.end() + (found[0] & 0x1F if in_form else int.from_bytes(found, "big"))
+
+
+def _said(body: bytes) -> tuple[int, int, int, int] | None:
+    """Frames, bytes, first seq, and how many of key, hash and producer there are. None if the body has other fields, or
+    another form than the one that is written."""
+    sizes = _SIZES.match(body)
+    if sizes is None:
+        return None
+    end, found = sizes.end(), 0
+    if key := _KEY.match(body, end):
+        begin, end, found = key.end(), _sized(key), found + 1
+        try:
+            body[begin:end].decode()
+        except UnicodeDecodeError:
+            return None
+    if digest := _HASH.match(body, end):
+        end, found = _sized(digest), found + 1
+    if producer := _PRODUCER.match(body, end):
+        end, found = producer.end(), found + 1
+    if end != len(body) or found != body[0] - 0x83:
+        return None
+    frames, size, first_seq = map(_packed_number, sizes.groups())
+    return frames, size, first_seq, found
 
 
 def _packed_number(text: bytes) -> int:
@@ -325,10 +358,10 @@ def _unit_of_data(buffer: Buffer, rows: list[_Row], number: int) -> int:
     opening = rows[number]
     if not opening[9] & _MORE:
         return int(_is_plain(opening))
-    said = _SIZES_ALONE.fullmatch(_parts_of(buffer, opening)[2]) if opening[8] == _BATCH else None
+    said = _said(_parts_of(buffer, opening)[2]) if opening[8] == _BATCH else None
     if said is None:
         return 0
-    frames, size, first_seq = map(_packed_number, said.groups())
+    frames, size, first_seq, _ = said
     if not 0 < frames < len(rows) - number or first_seq > _U64_MAX - frames:
         return 0
     inner = rows[number + 1 : number + 1 + frames]
@@ -365,39 +398,47 @@ def groups(buffer: Buffer, rows: bytes, inside: bool) -> list[tuple[int, int, in
     return found
 
 
-_Batches: TypeAlias = "tuple[int, array[int], array[int], array[int], array[int], array[int], array[int]]"
+_Noted: TypeAlias = list[tuple[int, bytes]]
+_Lists: TypeAlias = "tuple[int, array[int], array[int], array[int], array[int], array[int], array[int], _Noted]"
 
 
 def by_topic(
-    rows: bytes, payloads: array[int], base: int
-) -> list[tuple[int, bytes, bytes, bytes, bytes, bytes, bytes]]:
+    buffer: Buffer, rows: bytes, payloads: array[int], base: int
+) -> list[tuple[int, bytes, bytes, bytes, bytes, bytes, bytes, _Noted]]:
     """See `kernel.by_topic`; columns as u64, u64, u64, u32, u32, u32."""
-    if len(rows) % ROW_SIZE or len(payloads) * ROW_SIZE != len(rows):
-        raise ValueError(f"{len(payloads)} payloads, {len(rows) // ROW_SIZE} rows")
-    lists: list[_Batches] = []
-    open_: dict[int, tuple[int, _Batches]] = {}
-    inside, lead = False, 0
-    for row, payload in zip(ROW.iter_unpack(rows), payloads, strict=True):
+    table = [*_checked(buffer, rows)]
+    if len(payloads) != len(table):
+        raise ValueError(f"{len(payloads)} payloads, {len(table)} rows")
+    lists: list[_Lists] = []
+    open_: dict[int, tuple[int, _Lists]] = {}
+    inside, opening = False, None
+    for row, payload in zip(table, payloads, strict=True):
         offset, topic_id, seq, ts, size, *_ = row
         begins, inside = not inside, row[8] == _APPEND and bool(row[9] & _MORE)
         if row[8] != _APPEND:
-            lead = size
+            opening = row
             continue
         if topic_id not in open_ or open_[topic_id][0] != seq - 1:
             begins = True
             u64s, u32s = [array("Q") for _ in range(3)], [array("I") for _ in range(3)]
-            lists.append((topic_id, *u64s, *u32s))  # type: ignore[arg-type]
+            lists.append((topic_id, *u64s, *u32s, []))  # type: ignore[arg-type]
             open_[topic_id] = seq, lists[-1]
-        _, seqs, stamps, lsns, leads, sizes, of_records = found = open_[topic_id][1]
+        _, seqs, stamps, lsns, leads, sizes, of_records, noted = found = open_[topic_id][1]
         if begins:
+            body = _parts_of(buffer, opening)[2] if opening is not None and opening[8] == _BATCH else None
+            if body is not None and ((said := _said(body)) is None or said[3]):
+                noted.append((len(seqs), body))
             seqs.append(seq)
             stamps.append(ts)
             lsns.append((base + offset) & _U64_MAX)
-            leads.append(lead)
+            leads.append(opening[4] if opening is not None else 0)
         sizes.append(size)
         of_records.append(payload)
-        open_[topic_id], lead = (seq, found), 0
-    return [(topic_id, *[column.tobytes() for column in columns]) for topic_id, *columns in lists]  # type: ignore[misc]
+        open_[topic_id], opening = (seq, found), None
+    return [
+        (topic_id, *[column.tobytes() for column in columns], noted)  # type: ignore[misc]
+        for topic_id, *columns, noted in lists
+    ]
 
 
 def measure(buffer: Buffer, rows: bytes) -> tuple[bytes, list[tuple[int, int]], int]:

@@ -20,20 +20,57 @@ static bool take_number(Piece *piece, uint64_t *number)
     return true;
 }
 
-static bool take_field(Piece *piece, const char *key, size_t size, uint64_t *number)
+/* MessagePack text or bytes. `first` is the form whose length has one byte; those with two and four bytes follow it. False:
+ * there is none here. */
+static bool take_sized(Piece *piece, uint8_t first, Piece *found)
+{
+    if (piece->size == 0) return false;
+    uint8_t form = piece->at[0];
+    bool in_form = first == 0xd9 && form >= 0xa0 && form <= 0xbf;
+    size_t width = in_form ? 0 : form >= first && form <= first + 2 ? (size_t)1 << (form - first) : SIZE_MAX;
+    if (width == SIZE_MAX || piece->size - 1 < width) return false;
+    size_t size = in_form ? form & 0x1f : 0, left = piece->size - 1 - width;
+    for (size_t at = 1; at <= width; at++) size = size << 8 | piece->at[at];
+    if (size > left) return false;
+    *found = piece_of(piece->at + 1 + width, size);
+    *piece = piece_of(found->at + size, left - size);
+    return true;
+}
+
+static bool take_key(Piece *piece, const char *key, size_t size)
 {
     if (!begins_with(*piece, key, size)) return false;
     *piece = piece_of(piece->at + size, piece->size - size);
-    return take_number(piece, number);
+    return true;
 }
 
-#define FIELD(piece, key, number) take_field((piece), (key), sizeof(key) - 1, (number))
+#define KEY(piece, key) take_key((piece), (key), sizeof(key) - 1)
 
-/* Whether the body of a Batch frame says no more than this. */
-static bool says_sizes_alone(Piece body, uint64_t *frames, uint64_t *bytes, uint64_t *first_seq)
+/* The content of a Batch frame with records. `noted`: it has an idempotency key or a producer. */
+typedef struct {
+    uint64_t frames, bytes, first_seq;
+    bool noted;
+} Said;
+
+/* False: the body has other fields, or another form than the one that is written. */
+static bool read_batch(Piece body, Said *said)
 {
-    return FIELD(&body, "\x83\xa6" "frames", frames) && FIELD(&body, "\xa5" "bytes", bytes)
-           && FIELD(&body, "\xa9" "first_seq", first_seq) && body.size == 0;
+    if (body.size == 0) return false;
+    uint8_t fields = body.at[0] - 0x83, found = 0;
+    Piece rest = piece_of(body.at + 1, body.size - 1), text;
+    uint64_t number;
+    if (!KEY(&rest, "\xa6" "frames") || !take_number(&rest, &said->frames) || !KEY(&rest, "\xa5" "bytes")
+        || !take_number(&rest, &said->bytes) || !KEY(&rest, "\xa9" "first_seq") || !take_number(&rest, &said->first_seq))
+        return false;
+    if (KEY(&rest, "\xa3" "key") && ++found && !(take_sized(&rest, 0xd9, &text) && utf8_valid(text))) return false;
+    if (KEY(&rest, "\xa4" "hash") && ++found && !take_sized(&rest, 0xc4, &text)) return false;
+    if (KEY(&rest, "\xa8" "producer\x93") && ++found) {
+        for (size_t at = 0; at < 3; at++) {
+            if (!take_number(&rest, &number)) return false;
+        }
+    }
+    said->noted = found > 0;
+    return found == fields && rest.size == 0;
 }
 
 static inline bool is_plain(const Row *row)
@@ -46,8 +83,9 @@ static size_t unit_of_data(Piece rows, size_t number, const uint8_t *buffer)
 {
     Row opening = row_at(rows, number);
     if (!(opening.flags & FLAG_MORE)) return is_plain(&opening);
-    uint64_t frames, bytes, first_seq, size = 0;
-    if (opening.type != TYPE_BATCH || !says_sizes_alone(row_body(&opening, buffer), &frames, &bytes, &first_seq)) return 0;
+    Said said;
+    if (opening.type != TYPE_BATCH || !read_batch(row_body(&opening, buffer), &said)) return 0;
+    uint64_t frames = said.frames, first_seq = said.first_seq, size = 0;
     if (frames == 0 || frames >= row_count(rows) - number || first_seq > UINT64_MAX - frames) return 0;
     uint64_t end = opening.offset + opening.size, ts = row_at(rows, number + 1).ts;
     for (size_t at = 0; at < frames; at++) {
@@ -59,7 +97,7 @@ static size_t unit_of_data(Piece rows, size_t number, const uint8_t *buffer)
         end += row.size;
         size += row.size;
     }
-    return size == bytes ? (size_t)frames + 1 : 0;
+    return size == said.bytes ? (size_t)frames + 1 : 0;
 }
 
 /* -- groups -------------------------------------------------------------------------------------------------------- */
@@ -134,6 +172,7 @@ typedef struct {
     size_t records, units;
     PyObject *columns[COLUMNS];
     Out outs[COLUMNS];
+    PyObject *noted; /* a list of (number of a unit, body of its Batch frame) */
 } List;
 
 /* The list of a log that may go on. */
@@ -184,44 +223,63 @@ static bool make_columns(List *list)
         list->columns[column] = new_bytes(values * widths[column], list->outs + column);
         if (list->columns[column] == NULL) return false;
     }
-    return true;
+    list->noted = PyList_New(0);
+    list->units = 0;
+    return list->noted != NULL;
 }
 
-static void fill_columns(Piece rows, const size_t *list_of, const uint8_t *begins, List *lists, const uint8_t *payloads, uint64_t base)
+/* Adds the Batch frame of the next unit to `noted` if it has more than the sizes. */
+static bool note(List *list, const Row *opening, const uint8_t *buffer)
 {
-    uint32_t lead = 0;
+    Said said;
+    Piece body = row_body(opening, buffer);
+    if (opening->type != TYPE_BATCH || (read_batch(body, &said) && !said.noted)) return true;
+    PyObject *each = Py_BuildValue("(ny#)", (Py_ssize_t)list->units, (const char *)body.at, (Py_ssize_t)body.size);
+    if (each == NULL) return false;
+    int failed = PyList_Append(list->noted, each);
+    Py_DECREF(each);
+    return !failed;
+}
+
+static bool fill_columns(Piece rows, const uint8_t *buffer, const size_t *list_of, const uint8_t *begins, List *lists, const uint8_t *payloads, uint64_t base)
+{
+    Row opening = {0};
     for (size_t number = 0, all = row_count(rows); number < all; number++) {
         Row row = row_at(rows, number);
         if (list_of[number] == SIZE_MAX) {
-            lead = row.size;
+            opening = row;
             continue;
         }
-        Out *outs = lists[list_of[number]].outs;
+        List *list = lists + list_of[number];
+        Out *outs = list->outs;
         if (begins[number]) {
+            if (opening.size && !note(list, &opening, buffer)) return false;
+            list->units++;
             uint64_t lsn = base + row.offset;
             out_bytes(outs + SEQS, &row.seq, 8);
             out_bytes(outs + STAMPS, &row.ts, 8);
             out_bytes(outs + LSNS, &lsn, 8);
-            out_bytes(outs + LEADS, &lead, 4);
+            out_bytes(outs + LEADS, &opening.size, 4);
         }
         out_bytes(outs + SIZES, &row.size, 4);
         out_bytes(outs + PAYLOADS, payloads + 4 * number, 4);
-        lead = 0;
+        opening.size = 0;
     }
+    return true;
 }
 
 static PyObject *list_of_columns(List *list)
 {
     PyObject **columns = list->columns;
-    return Py_BuildValue("(KOOOOOO)", (unsigned long long)list->topic_id, columns[SEQS], columns[STAMPS], columns[LSNS], columns[LEADS], columns[SIZES], columns[PAYLOADS]);
+    return Py_BuildValue("(KOOOOOOO)", (unsigned long long)list->topic_id, columns[SEQS], columns[STAMPS], columns[LSNS], columns[LEADS], columns[SIZES], columns[PAYLOADS], list->noted);
 }
 
-static PyObject *lists_of(Piece rows, const uint8_t *payloads, uint64_t base, size_t *list_of, uint8_t *begins, List *lists, size_t found)
+static PyObject *lists_of(Piece rows, const uint8_t *buffer, const uint8_t *payloads, uint64_t base, size_t *list_of, uint8_t *begins, List *lists, size_t found)
 {
     for (size_t number = 0; number < found; number++) {
         if (!make_columns(lists + number)) return NULL;
     }
-    fill_columns(rows, list_of, begins, lists, payloads, base);
+    if (!fill_columns(rows, buffer, list_of, begins, lists, payloads, base)) return NULL;
     PyObject *result = PyList_New((Py_ssize_t)found);
     for (size_t number = 0; result && number < found; number++) {
         PyObject *columns = list_of_columns(lists + number);
@@ -230,15 +288,20 @@ static PyObject *lists_of(Piece rows, const uint8_t *payloads, uint64_t base, si
     return result;
 }
 
-/* (rows, payloads, base) -> [(topic_id, seqs, stamps, lsns, leads, sizes, payloads) of each list] */
+/* (buffer, rows, payloads, base) -> [(topic_id, seqs, stamps, lsns, leads, sizes, payloads, noted) of each list] */
 KERNEL_FUNCTION(kernel_by_topic)
 {
     (void)module;
-    Held rows, payloads;
+    Held held, rows, payloads;
     uint64_t base;
-    if (!takes("by_topic", count, 3) || !number_of(args[2], UINT64_MAX, &base) || !hold_rows(args[0], &rows)) return NULL;
+    if (!takes("by_topic", count, 4) || !number_of(args[3], UINT64_MAX, &base) || !hold(args[0], &held)) return NULL;
+    if (!hold_rows(args[1], &rows)) {
+        let_go(&held);
+        return NULL;
+    }
     size_t all = row_count(rows.piece), mask = 15, found = 0;
-    if (!hold_column(args[1], 4, all, "payloads", &payloads)) {
+    if (!rows_fit(rows.piece, held.piece.size) || !hold_column(args[2], 4, all, "payloads", &payloads)) {
+        let_go(&held);
         let_go(&rows);
         return NULL;
     }
@@ -250,17 +313,19 @@ KERNEL_FUNCTION(kernel_by_topic)
     PyObject *result = NULL;
     if (slots && lists && list_of && begins) {
         found = assign_lists(rows.piece, slots, mask, list_of, begins, lists);
-        result = lists_of(rows.piece, payloads.piece.at, base, list_of, begins, lists, found);
+        result = lists_of(rows.piece, held.piece.at, payloads.piece.at, base, list_of, begins, lists, found);
     } else {
         PyErr_NoMemory();
     }
     for (size_t number = 0; number < found; number++) {
         for (size_t column = 0; column < COLUMNS; column++) Py_XDECREF(lists[number].columns[column]);
+        Py_XDECREF(lists[number].noted);
     }
     free(slots);
     free(lists);
     free(list_of);
     free(begins);
+    let_go(&held);
     let_go(&rows);
     let_go(&payloads);
     return result;

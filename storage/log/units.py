@@ -180,8 +180,11 @@ class UnitScan:
         some = chunk.frames.between(begin, end)
         start, self.end = chunk.base + some.row(0)[0], chunk.base + some.end
         base = position(self._number, chunk.base)
-        for topic_id, *columns in kernel.by_topic(some, measured.payloads[begin:end], base):
-            batches = AppendedBatches(*columns)
+        payloads = measured.payloads[begin:end]
+        for topic_id, *columns, noted in kernel.by_topic(chunk.bytes, some, payloads, base):
+            seqs, stamps, lsns, leads, sizes, of_records = columns
+            said = [(number, control.decode_control(FrameType.BATCH, body)) for number, body in noted]
+            batches = AppendedBatches(seqs, stamps, lsns, leads, sizes, of_records, said)
             self.max_topic_id = max(self.max_topic_id, topic_id)
             self.last_ts = max(self.last_ts, batches.stamps[-1])
             frames = len(batches.sizes) + len(batches.leads) - batches.leads.count(0)

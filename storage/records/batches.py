@@ -6,6 +6,8 @@ from array import array
 from bisect import bisect_right
 from typing import NamedTuple
 
+from storage.format import Batch
+
 
 class AppendedRecords(NamedTuple):
     """Consecutive Append frames of one batch, as the index needs them."""
@@ -33,6 +35,8 @@ class AppendedBatches(NamedTuple):
     leads: array[int]
     sizes: array[int]
     payloads: array[int]
+    #: (number of a batch, its Batch frame) of those with an idempotency key or a producer, ascending.
+    noted: list[tuple[int, Batch]]
 
     @property
     def first_seq(self) -> int:
@@ -47,4 +51,5 @@ class AppendedBatches(NamedTuple):
         entry = bisect_right(self.seqs, seq + 1) - 1
         record = self.seqs[entry] - self.seqs[0]
         entries = self.seqs[entry:], self.stamps[entry:], self.lsns[entry:], self.leads[entry:]
-        return AppendedBatches(*entries, self.sizes[record:], self.payloads[record:])
+        noted = [(number - entry, batch) for number, batch in self.noted if number >= entry]
+        return AppendedBatches(*entries, self.sizes[record:], self.payloads[record:], noted)

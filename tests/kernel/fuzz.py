@@ -63,7 +63,7 @@ def _frames(kind: Kind) -> Callable[[Buffer, random.Random], Any]:
         found = kernel.scan(buffer, kind, start, stop, **options)
         columns = found.columns
         results: list[Any] = [found, kernel.groups(buffer, columns, choice.random() < 0.2)]
-        results += [kernel.by_topic(columns, array("I", range(len(columns))), size)]
+        results += [kernel.by_topic(buffer, columns, array("I", range(len(columns))), size)]
         results += [attempt(kernel.measure, buffer, columns)]
         results += [attempt(kernel.cut, buffer, columns, part) for part in range(4)]
         results += [attempt(kernel.render_rows, buffer, columns, shape) for shape in (6, 7, 15, 2)]
@@ -85,7 +85,7 @@ def _rows(buffer: Buffer, choice: random.Random) -> Any:
     """Rows that no scan has made, over a buffer of a few bytes."""
     columns = Columns(bytes(buffer)[: len(buffer) // ROW_SIZE * ROW_SIZE])
     results = [attempt(call, buffer, columns) for call in (kernel.measure, kernel.groups, kernel.render_rows, _copies)]
-    results += [attempt(kernel.by_topic, columns, array("I", range(len(columns))), 7)]
+    results += [attempt(kernel.by_topic, buffer, columns, array("I", range(len(columns))), 7)]
     return [*results, attempt(kernel.cut, buffer, columns, 2), attempt(_to_segment, buffer, columns, None)]
 
 

@@ -227,9 +227,9 @@ def test_groups_distinguish_batches_controls_and_units_of_data() -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"key": "k"},
         {"move": (1, 2)},
-        {"producer": (1, 2, 3)},
+        {"key": "k", "hash": b"h" * 16, "move": (1, 2), "producer": (1, 2, 3)},
+        {"producer": (-1, 2, 3)},
         {"frames": 2},
         {"frames": 4},
         {"frames": 0},
@@ -284,11 +284,44 @@ def test_numbers_of_any_width_are_read(number: bytes) -> None:
         assert groups_of(batch_frame(cut) + log_of(PLAIN, HEADER))[0] == (0, 1, GroupKind.CONTROL)
 
 
+FURTHER = (
+    *({"key": "k" * size} for size in (0, 1, 31, 32, 255, 256, 65_535, 65_536)),
+    *({"key": "clé", "hash": b"h" * size} for size in (0, 16, 255, 256, 65_536)),
+    {"hash": b"h"},
+    {"producer": (0, 1, 2)},
+    {"producer": ((1 << 64) - 1, 1 << 16, 1 << 8)},
+    {"key": "k", "hash": b"h" * 16, "producer": (1 << 32, 2, 3)},
+)
+
+
+@pytest.mark.parametrize("further", FURTHER, ids=lambda further: "-".join(further))
+def test_a_batch_of_data_may_have_a_key_and_a_producer(further: dict[str, Any]) -> None:
+    log = log_of([Sample(b"0")], HEADER._replace(first_seq=99)) + plain_batch(**further)
+    assert groups_of(log) == [(0, 5, GroupKind.DATA)]
+    (found,) = kernel.by_topic(log, kernel.scan(log).columns, array("I", range(5)), 0)
+    assert [(number, control.decode_control(12, body)) for number, body in found.noted] == [
+        (1, control.Batch(frames=3, body_bytes=len(log_of(PLAIN, HEADER)), first_seq=100, **further))
+    ]
+
+
+@pytest.mark.parametrize("further", FURTHER, ids=lambda further: "-".join(further))
+def test_a_batch_frame_cut_or_changed_anywhere_is_read_alike_or_not_at_all(further: dict[str, Any]) -> None:
+    inner = log_of(PLAIN, HEADER)
+    body = control.encode_control(control.Batch(frames=3, body_bytes=len(inner), first_seq=100, **further))
+    places = [*range(min(len(body), 100)), len(body) - 1]
+    changed = [body[:at] + bytes([body[at] ^ flip]) + body[at + 1 :] for at in places for flip in (1, 2, 0x20, 0x80)]
+    for each in [*(body[:at] for at in places), body + b"\x01", b"\x87" + body[1:], *changed]:
+        if groups_of(batch_frame(each) + inner) == [(0, 4, GroupKind.DATA)]:
+            said = control.decode_control(12, each)  # does not raise
+            assert (said.frames, said.body_bytes, said.first_seq) == (3, len(inner), 100)
+            assert len(each) == len(body)
+
+
 def test_units_are_sorted_by_topic_and_lists_end_where_seqs_do() -> None:
     order = [(1, 10), (2, 5), (1, 11), (2, 6), (1, 20), (1, 21), (2, 7), (3, 0), (3, 0)]
     log = b"".join(wal_frame.encode(1, 0, topic_id, seq, seq, data=b"x") for topic_id, seq in order)
     columns = kernel.scan(log).columns
-    found = kernel.by_topic(columns, array("I", range(9)), 1000)
+    found = kernel.by_topic(log, columns, array("I", range(9)), 1000)
     assert [(each.topic_id, each.seqs.tolist(), each.payloads.tolist()) for each in found] == [
         (1, [10, 11], [0, 2]),
         (2, [5, 6, 7], [1, 3, 6]),
@@ -299,14 +332,14 @@ def test_units_are_sorted_by_topic_and_lists_end_where_seqs_do() -> None:
     assert [each.lsns[-1] - 1000 for each in found] == [columns.offsets[row] for row in (2, 6, 5, 7, 8)]
     assert {size for each in found for size in each.sizes} == {47}
     with pytest.raises(ValueError, match="payloads"):
-        kernel.by_topic(columns, array("I", [1]), 0)
+        kernel.by_topic(log, columns, array("I", [1]), 0)
 
 
 def test_a_batch_is_one_unit_behind_its_batch_frame() -> None:
     single, batch = log_of([Sample(b"0")], HEADER._replace(first_seq=99)), plain_batch()
     log = single + batch + log_of([Sample(b"4")], HEADER._replace(first_seq=103, ts=9))
     columns = kernel.scan(log).columns
-    (found,) = kernel.by_topic(columns, array("I", [5, 0, 6, 7, 8, 9]), 1 << 40)
+    (found,) = kernel.by_topic(log, columns, array("I", [5, 0, 6, 7, 8, 9]), 1 << 40)
     sizes = columns.sizes.tolist()
     assert found.seqs.tolist() == [99, 100, 103]
     assert found.stamps.tolist() == [HEADER.ts, HEADER.ts, 9]
@@ -314,6 +347,7 @@ def test_a_batch_is_one_unit_behind_its_batch_frame() -> None:
     assert found.leads.tolist() == [0, sizes[1], 0]
     assert found.sizes.tolist() == [sizes[0], *sizes[2:]]
     assert found.payloads.tolist() == [5, 6, 7, 8, 9]
+    assert found.noted == []
 
 
 @given(batches, headers)

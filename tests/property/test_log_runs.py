@@ -31,6 +31,7 @@ def taken_apart(topic_id: int, batches: AppendedBatches, entry: int) -> tuple[ob
     assert file == 1
     size = sum(run.sizes)
     batch = Batch(frames=b - a, body_bytes=size, first_seq=run.first_seq) if lead else None
+    batch = dict(batches.noted).get(entry, batch)
     return at - lead, at + size, (batch, [tuple(AppendStep(topic_id, run, lead))])
 
 
@@ -65,7 +66,15 @@ def followed_writes(draw: st.DrawFn) -> list[EncodedUnit]:
         next_seq[topic_id] = seq + count
         head = Header(topic_id, seq, ts, b"edge-1" if topic_id == 2 else b"", DURABLE if topic_id == 1 else 0)
         appends, run = encode_batch(batch, head)
-        units.append(assemble(appends, run, head))
+        key = draw(st.sampled_from([None, None, "k", "clé " * 100]))
+        units.append(
+            assemble(
+                *(appends, run, head),
+                key=key,
+                hash=None if key is None else draw(st.sampled_from([None, b"h" * 16])),
+                producer=draw(st.sampled_from([None, None, (2**63 - 1, 5, 70_000)])),
+            )
+        )
     return units
 
 
@@ -107,11 +116,10 @@ def test_grouped_scanning_gives_the_units_of_plain_scanning(
 @given(units=followed_writes(), chunk_bytes=st.sampled_from([300, 1 << 20]))
 def test_plain_batches_come_together(units: list[EncodedUnit], chunk_bytes: int) -> None:
     scan = UnitScan(FrameStream(file_of(b"".join(each.payload for each in units)), 0, chunk_bytes), 1, 0)
-    for _, _, (batch, steps), _ in scan.units():
+    for _, _, (_, steps), _ in scan.units():
         step = steps[0]
         if chunk_bytes > 300 and len(steps) == 1 and isinstance(step, AppendStep):
-            labelled = step.appended.tagged or step.appended.delayed
-            assert labelled or (batch is not None and batch.key is not None)
+            assert step.appended.tagged or step.appended.delayed
 
 
 @given(st.lists(st.lists(st.integers(50, 300), min_size=1, max_size=3), min_size=1, max_size=6), st.booleans())
@@ -122,13 +130,13 @@ def test_a_bulk_append_to_the_tail_index_equals_single_appends(batches: list[lis
         if deleted:
             index.delete(1)
     seq, at = 7, 1000
-    columns = AppendedBatches(array("Q"), array("Q"), array("Q"), array("I"), array("I"), array("I"))
+    columns = AppendedBatches(array("Q"), array("Q"), array("Q"), array("I"), array("I"), array("I"), [])
     for ts, sizes in enumerate(batches):
         lead = 60 if len(sizes) > 1 else 0
         payloads = array("I", [size - 40 for size in sizes])
         run = AppendedRecords(seq, ts, array("I", sizes), payloads, [])
         one_by_one.set_lsn(one_by_one.append(run), at, lead)
-        for column, value in zip(columns, (seq, ts, at + lead, lead), strict=False):
+        for column, value in zip(columns[:4], (seq, ts, at + lead, lead), strict=False):
             column.append(value)
         columns.sizes.extend(sizes)
         columns.payloads.extend(payloads)
