@@ -63,6 +63,7 @@ SECTIONS: Final[dict[str, tuple[str, ...]]] = {
         "reference/metrics",
         "reference/events",
         "reference/guarantees",
+        "reference/bucket",
         "reference/format",
     ),
     "Performance": ("performance", "benchmarks/README", "benchmarks/history", "benchmarks/profiles/README"),

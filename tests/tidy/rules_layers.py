@@ -19,7 +19,7 @@ LAYERS: Final = {
     "storage": (
         "config errors logged metric_table options tracing",
         "platform format",
-        "records neighbours",
+        "records neighbours bucket",
         "state",
         "log",
         "segments",

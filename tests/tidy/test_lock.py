@@ -21,6 +21,7 @@ REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)(?:\[[^]]*\])?(?:>=([\d.]+))?(?:,<([
 INSTALLED = ("broker", "schemas", "storage", "topics_client")
 #: Modules that use what an extra brings, and say so where it is not installed.
 OPTIONAL = {
+    "storage.bucket.driver": "cold",
     "storage.segments.tiering.object_store": "cold",
     "broker.tracing.spans": "otel",
     "broker.tracing.provider": "otel",

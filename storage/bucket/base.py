@@ -1,0 +1,196 @@
+"""Bases: what recovery of a cell needs besides the slots of its log behind one of them, the redo slot.
+
+A base is a head, a manifest, and the objects that the manifest names with sizes and checksums. Heads are numbered from
+0 without gaps, created once and never deleted, as seals are: so the newest one is found by asking for names, not by a
+listing, which may be late or partial. Objects are created first, then the manifest, then the head; the head says that
+every slot below its redo slot exists. Redo slots grow with the numbers: an owner that was fenced can complete one head
+at most, behind those it knew, and that shows a true beginning of the log.
+
+The owner keeps the two newest bases, and deletes what older ones have for themselves: objects, manifests, and the slots
+in front of the older of the two, but seals never. So who has read from base m has missed nothing if there is no head
+m + 2 when he has finished.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import msgspec
+from xxhash import xxh3_64_intdigest
+
+from storage.bucket import keys
+from storage.bucket.requests import Create, Get, Steps, delete, get, now, patiently
+from storage.bucket.slot import Seal
+
+#: How long one object of a base is tried.
+TRY_S: Final = 30.0
+#: So many bases stay whole.
+NEWEST: Final = 2
+
+
+class Named(msgspec.Struct, frozen=True):
+    """An object with what it must contain."""
+
+    key: str
+    size: int
+    checksum: int
+
+    @classmethod
+    def of(cls, key: str, data: bytes) -> Named:
+        return cls(key, len(data), xxh3_64_intdigest(data))
+
+    def fits(self, data: bytes | None) -> bool:
+        return data is not None and len(data) == self.size and xxh3_64_intdigest(data) == self.checksum
+
+
+class Head(msgspec.Struct, frozen=True):
+    number: int
+    #: Recovery reads the log from here on.
+    redo: int
+    #: The last seal in front of the redo slot.
+    seal: Seal
+    manifest: Named
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    objects: tuple[Named, ...]
+    #: Slots below the redo slot that are seals.
+    seals: tuple[int, ...]
+
+
+class Base(msgspec.Struct, frozen=True):
+    head: Head
+    manifest: Manifest
+
+
+class BaseMissing(Exception):
+    """An object that a base names is not there, or has other bytes."""
+
+
+class BaseTaken(Exception):
+    """A head of this number exists already, made by another process."""
+
+
+def encode_head(head: Head) -> bytes:
+    body = msgspec.json.encode(head)
+    return b"%016x\n" % xxh3_64_intdigest(body) + body
+
+
+def decode_head(number: int, data: bytes) -> Head:
+    """Raises BaseMissing."""
+    digest, _, body = data.partition(b"\n")
+    try:
+        head = msgspec.json.decode(body, type=Head)
+    except msgspec.DecodeError:
+        head = None
+    if head is None or head.number != number or digest != b"%016x" % xxh3_64_intdigest(body):
+        raise BaseMissing(f"head {number} is damaged")
+    return head
+
+
+def newest_head(cell: str, at_least: int = 0) -> Steps[Head | None]:
+    """The newest head, or None: there is none. Every head up to `at_least` is known to exist. Raises Unanswered."""
+    low, step = at_least, 1
+    data = yield from get(keys.head(cell, low))
+    if data is None:
+        return None
+    while (ahead := (yield from get(keys.head(cell, low + step)))) is not None:  # heads have no gaps
+        low, data, step = low + step, ahead, step * 2
+    high = low + step
+    while high - low > 1:
+        middle = (low + high) // 2
+        between = yield from get(keys.head(cell, middle))
+        if between is None:
+            high = middle
+        else:
+            low, data = middle, between
+    return decode_head(low, data)
+
+
+def read_base(cell: str, head: Head) -> Steps[Base]:
+    """Raises BaseMissing, Unanswered."""
+    data = yield from get(head.manifest.key)
+    if data is None or not head.manifest.fits(data):
+        raise BaseMissing(f"the manifest of base {head.number} of {cell} is missing or damaged")
+    return Base(head, msgspec.json.decode(data, type=Manifest))
+
+
+def put_base(
+    cell: str,
+    number: int,
+    attempt: int,
+    redo: int,
+    seal: Seal,
+    seals: Iterable[int],
+    contents: Iterable[tuple[str, bytes]],
+) -> Steps[Base]:
+    """Create a base; every slot below `redo` is known to exist. No process used the keys of `contents` before, nor this
+    one the number of the attempt.
+
+    Raises BaseTaken. Unanswered: the base may be there, or be there later: the next try has the same number.
+    """
+    named: list[Named] = []
+    for key, data in contents:
+        named.append(Named.of(key, data))
+        yield from _create(key, data)
+    manifest = Manifest(tuple(named), tuple(sorted(each for each in seals if each < redo)))
+    data = msgspec.json.encode(manifest)
+    key = keys.manifest(cell, number, seal.nonce, attempt)
+    yield from _create(key, data)
+    head = Head(number, redo, seal, Named.of(key, data))
+    body = encode_head(head)
+    if not (yield from _create(keys.head(cell, number), body)):
+        # An earlier attempt of this very request, perhaps.
+        found = yield from patiently(Get(keys.head(cell, number)), (yield from now()) + TRY_S)
+        if found != body:
+            raise BaseTaken(f"base {number} of {cell} was made by another process")
+    return Base(head, manifest)
+
+
+def _create(key: str, data: bytes) -> Steps[bool]:
+    return (yield from patiently(Create(key, data), (yield from now()) + TRY_S))
+
+
+class Trimmer:
+    """Deletes what the two newest bases of a cell do not need. Only the cell's owner may, within its time.
+
+    A deletion that is sent in time and carried out late does no harm: what was superseded stays so.
+    """
+
+    def __init__(self, cell: str, base: Base) -> None:
+        """`base`: the newest one."""
+        self.cell = cell
+        self._bases = [base]
+        #: Slots in front of it are gone, but for seals.
+        self.log_from = 0
+
+    def add(self, base: Base) -> None:
+        """A newer one is there."""
+        self._bases.append(base)
+
+    def trim(self, may_delete: Callable[[float], bool]) -> Steps[int]:
+        """Delete what is superseded, and return how many objects. `may_delete` gets the time, and is asked in front of
+        each request. Raises Unanswered: the rest is deleted by a later call."""
+        deleted = 0
+        while len(self._bases) > NEWEST:
+            oldest = self._bases[0]
+            needed = {each.key for base in self._bases[1:] for each in base.manifest.objects}
+            unneeded = [each.key for each in oldest.manifest.objects if each.key not in needed]
+            for key in (*unneeded, oldest.head.manifest.key):
+                if not may_delete((yield from now())):
+                    return deleted
+                yield from delete(key)
+                deleted += 1
+            self._bases.pop(0)
+        if len(self._bases) < NEWEST:
+            return deleted
+        seals = set(self._bases[0].manifest.seals)
+        while self.log_from < self._bases[0].head.redo:
+            if self.log_from not in seals:
+                if not may_delete((yield from now())):
+                    return deleted
+                yield from delete(keys.slot(self.cell, self.log_from))
+                deleted += 1
+            self.log_from += 1
+        return deleted

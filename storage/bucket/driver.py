@@ -1,0 +1,170 @@
+"""Carries out the requests of the protocol in a real store: S3, Azure Blob Storage, Google Cloud Storage, by obstore.
+
+A request is made once: obstore's own retries are off, since the protocol decides what may be repeated. A request that
+has no answer after `timeout_s` is `Unanswered`, and so is every error but those that answer the question: the object
+exists already, or there is none. Credentials come from the environment, as those of the cold tier do; no text of the
+store is passed on.
+
+`run` blocks and may be called in several threads. Source: docs/reference/bucket.md.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+
+from storage.bucket.requests import Create, Delete, Get, GetMany, Names, Put, Request, Unanswered, Wait
+from storage.platform import Clock
+
+if TYPE_CHECKING:
+    from obstore.store import AzureStore, ClientConfig, GCSStore, RetryConfig, S3Store
+
+    Remote = S3Store | GCSStore | AzureStore
+
+T = TypeVar("T")
+
+TIMEOUT_S: Final = 10.0
+CONNECT_TIMEOUT_S: Final = 2.0
+#: Requests of one `GetMany` at a time, over all callers.
+AT_ONCE: Final = 16
+
+
+class Bucket(Protocol):
+    """A store. Each call blocks, raises Unanswered, and does what the request of its name says."""
+
+    def create(self, key: str, data: bytes) -> bool: ...
+
+    def get(self, key: str) -> bytes | None: ...
+
+    def put(self, key: str, data: bytes) -> None: ...
+
+    def delete(self, key: str) -> None: ...
+
+    def names(self, prefix: str) -> list[str]: ...
+
+
+class Driver:
+    """Runs steps against a store."""
+
+    def __init__(self, bucket: Bucket, clock: Clock) -> None:
+        self._bucket = bucket
+        self._clock = clock
+        self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="bucket")
+        self._closing = threading.Event()
+
+    def run(self, steps: Generator[Request, Any, T]) -> T:
+        """What the steps return; raises what they raise. A closed driver raises Unanswered inside the steps."""
+        try:
+            request = next(steps)
+            while True:
+                try:
+                    answer = self._answer(request)
+                except Unanswered as error:
+                    request = steps.throw(error)
+                else:
+                    request = steps.send(answer)
+        except StopIteration as end:
+            return end.value
+
+    def close(self) -> None:
+        """Steps that wait go on at once. Blocks until requests under way have ended."""
+        self._closing.set()
+        self._pool.shutdown(cancel_futures=True)
+
+    def _answer(self, request: Request) -> Any:
+        if isinstance(request, Wait):
+            if request.seconds > 0:
+                self._closing.wait(request.seconds)
+            return self._clock.monotonic_ns() / 1e9
+        if self._closing.is_set():
+            raise Unanswered("closed")
+        match request:
+            case Create(key, data):
+                return self._bucket.create(key, data)
+            case Get(key):
+                return self._bucket.get(key)
+            case GetMany(several):
+                return list(self._pool.map(self._bucket.get, several))
+            case Put(key, data):
+                return self._bucket.put(key, data)
+            case Delete(key):
+                return self._bucket.delete(key)
+            case Names(prefix):
+                return self._bucket.names(prefix)
+
+
+class RemoteBucket:
+    """A store through obstore."""
+
+    def __init__(self, remote: Remote) -> None:
+        self._remote = remote
+
+    def create(self, key: str, data: bytes) -> bool:
+        from obstore.exceptions import AlreadyExistsError
+
+        try:
+            self._remote.put(key, data, mode="create", use_multipart=False)
+        except AlreadyExistsError:
+            return False
+        except Exception as error:
+            raise _unanswered(error) from None
+        return True
+
+    def get(self, key: str) -> bytes | None:
+        try:
+            return bytes(self._remote.get(key).bytes())
+        except FileNotFoundError as error:
+            if "Bucket" in str(error):  # NoSuchBucket says nothing of an object
+                raise _unanswered(error) from None
+            return None
+        except Exception as error:
+            raise _unanswered(error) from None
+
+    def put(self, key: str, data: bytes) -> None:
+        try:
+            self._remote.put(key, data, use_multipart=False)
+        except Exception as error:
+            raise _unanswered(error) from None
+
+    def delete(self, key: str) -> None:
+        try:
+            self._remote.delete(key)
+        except FileNotFoundError:
+            return
+        except Exception as error:
+            raise _unanswered(error) from None
+
+    def names(self, prefix: str) -> list[str]:
+        folder, _, start = prefix.rpartition("/")
+        try:
+            stream = self._remote.list(folder or None)  # pyright: ignore[reportUnknownMemberType]
+            found = [entry["path"] for page in stream for entry in page]
+        except Exception as error:
+            raise _unanswered(error) from None
+        return [key for key in found if key.rpartition("/")[2].startswith(start)] if start else found
+
+
+def open_bucket(scheme: str, bucket: str, prefix: str | None, timeout_s: float = TIMEOUT_S) -> RemoteBucket:
+    """The store at s3://bucket/prefix, gs:// or az://. Makes no request. Raises what obstore raises: settings in the
+    environment that are incomplete or wrong."""
+    from obstore.store import AzureStore, GCSStore, S3Store
+
+    kinds: dict[str, type[S3Store | GCSStore | AzureStore]] = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}
+    client: ClientConfig = {
+        "allow_http": True,
+        "connect_timeout": _duration(min(CONNECT_TIMEOUT_S, timeout_s)),
+        "timeout": _duration(timeout_s),
+    }
+    once: RetryConfig = {"max_retries": 0}
+    return RemoteBucket(kinds[scheme](bucket, prefix=prefix, client_options=client, retry_config=once))
+
+
+def _duration(seconds: float) -> str:
+    return f"{max(1, round(seconds * 1000))}ms"
+
+
+def _unanswered(error: Exception) -> Unanswered:
+    """Without the store's text, which may repeat a credential."""
+    return Unanswered(type(error).__name__)

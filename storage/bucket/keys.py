@@ -1,0 +1,33 @@
+"""Names of the objects of a cluster in its bucket. Every one but a sign of life is made once and never changed.
+
+    cluster                                             what the cluster is
+    nodes/<nonce>                                       the sign of life of a process
+    <cell>/log/<slot>                                   the log
+    <cell>/base/<number>                                heads of bases
+    <cell>/manifest/<number>.<nonce>.<attempt>                 what a base consists of
+    <cell>/...                                          the objects that manifests name
+
+Cells are `cell-00` and so on; numbers are 16 hex digits.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+CLUSTER: Final = "cluster"
+
+
+def slot(cell: str, number: int) -> str:
+    return f"{cell}/log/{number:016x}"
+
+
+def head(cell: str, number: int) -> str:
+    return f"{cell}/base/{number:016x}"
+
+
+def manifest(cell: str, number: int, nonce: str, attempt: int) -> str:
+    return f"{cell}/manifest/{number:016x}.{nonce}.{attempt}"
+
+
+def sign(nonce: str) -> str:
+    return f"nodes/{nonce}"

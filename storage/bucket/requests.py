@@ -1,0 +1,112 @@
+"""What a cell asks of an object store, as values: the protocol decides, and somebody else sends.
+
+    Create   a new object, or the answer that one of that name exists
+    Get      an object, several of them (`GetMany`), or that there is none
+    Put      an object that replaces another: signs of life only
+    Delete   an object; a missing one is fine
+    Names    what a listing shows
+    Wait     so many seconds, and the time behind them
+
+Each part of the protocol is a generator that yields these and is sent the answers (`Steps`). So it has no thread, no
+clock and no connection: `storage.bucket.driver` sends the requests to a store, and the simulator of the tests answers
+them late, twice, wrongly or never, for several processes at once, in every order.
+
+A request whose outcome is not known raises `Unanswered` inside the generator: it may have been carried out, or may be
+later. Source: docs/reference/bucket.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+
+T = TypeVar("T")
+
+
+class Unanswered(Exception):
+    """No answer, or an error of the store: the request may or may not take effect, now or later."""
+
+
+class Create(NamedTuple):
+    key: str
+    data: bytes
+
+
+class Get(NamedTuple):
+    key: str
+
+
+class GetMany(NamedTuple):
+    keys: tuple[str, ...]
+
+
+class Put(NamedTuple):
+    key: str
+    data: bytes
+
+
+class Delete(NamedTuple):
+    key: str
+
+
+class Names(NamedTuple):
+    prefix: str
+
+
+class Wait(NamedTuple):
+    seconds: float
+
+
+Request: TypeAlias = Create | Get | GetMany | Put | Delete | Names | Wait
+Steps: TypeAlias = Generator[Request, Any, T]
+
+
+def create(key: str, data: bytes) -> Steps[bool]:
+    """True: this request created the object. False: an object of that name exists, perhaps by an earlier attempt."""
+    return (yield Create(key, data))
+
+
+def get(key: str) -> Steps[bytes | None]:
+    return (yield Get(key))
+
+
+def get_many(keys: Sequence[str]) -> Steps[list[bytes | None]]:
+    """Each as of a moment of its own."""
+    return (yield GetMany(tuple(keys)))
+
+
+def put(key: str, data: bytes) -> Steps[None]:
+    yield Put(key, data)
+
+
+def delete(key: str) -> Steps[None]:
+    yield Delete(key)
+
+
+def names(prefix: str) -> Steps[list[str]]:
+    """Keys that begin with `prefix`, in any order; some may be missing, and some may be gone."""
+    return (yield Names(prefix))
+
+
+def wait(seconds: float) -> Steps[None]:
+    yield Wait(seconds)
+
+
+def now() -> Steps[float]:
+    """The process's monotonic clock, in seconds."""
+    return (yield Wait(0.0))
+
+
+def patiently(request: Create | Get | GetMany | Put | Delete | Names, until: float, pause_s: float = 0.1) -> Steps[Any]:
+    """The answer, asked for again and again until the clock says `until`. Raises Unanswered then.
+
+    Only for requests that may be carried out twice.
+    """
+    while True:
+        try:
+            return (yield request)
+        except Unanswered:
+            at: float = yield Wait(pause_s)
+            if at >= until:
+                raise
+            pause_s = min(2 * pause_s, 1.0)

@@ -1,0 +1,109 @@
+"""Signs of life of a process in the bucket, what follows for its own time, and how others judge it.
+
+Each process writes its own object `nodes/<nonce>` again and again; no other process ever writes that one. The safety of
+writes needs none of this: slots alone decide who may write. Signs of life decide who may answer reads, and writes of
+those classes that do not wait for a slot.
+
+    The owner    answers nothing later than TTL less a margin after it sent its seal, or its last sign that it knows to
+                 be stored. What it gets to know later than that extends nothing: then the time is over, and only a new
+                 seal begins another.
+    The others   may seal over its seal when they have seen both that seal and its sign, and the same sign in an answer
+                 to a request that was sent at least TTL after that.
+
+Let the others' first look be the moment when they had seen both, and the last look the sending of that request. What
+the owner sent before the first look gives it time that ends before the last look. A sign that it sent later was stored
+later than the last look, since they saw none between the two; so the owner got to know of it when its time was over.
+Both count by their own monotonic clocks; the margin is for clocks that do not run at the same pace.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from storage.bucket import keys
+from storage.bucket.requests import Steps, Unanswered, get, now, put, wait
+
+TTL_S: Final = 5.0
+MARGIN_S: Final = 1.0
+EVERY_S: Final = 1.0
+
+
+class Sign(msgspec.Struct, frozen=True):
+    """The content of a sign of life."""
+
+    node: str
+    nonce: str
+    count: int
+    address: str = ""
+    #: Generations of the cells that the process owns.
+    cells: dict[str, int] = {}
+
+
+class OwnTime:
+    """Until when a process may answer for a cell that it owns. Pure; seconds of its monotonic clock."""
+
+    def __init__(self, ttl_s: float = TTL_S, margin_s: float = MARGIN_S) -> None:
+        self._ttl_s = ttl_s - margin_s
+        self._until: float | None = None
+
+    def sealed(self, sent_at: float) -> None:
+        """A seal is known to be created, which nobody had sent before `sent_at`."""
+        self._until = sent_at + self._ttl_s
+
+    def stored(self, sent_at: float, at: float) -> None:
+        """At `at` it became known that the sign that was sent at `sent_at` is stored."""
+        if self._until is not None and at < self._until:
+            self._until = max(self._until, sent_at + self._ttl_s)
+
+    def close(self) -> None:
+        """The process gives the cell up: nothing is answered any more."""
+        self._until = None
+
+    def expired(self, at: float) -> bool:
+        """Whether its time is over: only a new seal helps."""
+        return self._until is not None and at >= self._until
+
+    def is_open(self, at: float) -> bool:
+        """Whether an answer that was computed may be sent."""
+        return self._until is not None and at < self._until
+
+
+def show_signs(node: str, nonce: str, times: list[OwnTime], every_s: float = EVERY_S, address: str = "") -> Steps[None]:
+    """Write the sign of life for ever, and tell those times. One request at a time: they are stored in order."""
+    count = 0
+    key = keys.sign(nonce)
+    while True:
+        count += 1
+        sent_at = yield from now()
+        try:
+            yield from put(key, msgspec.json.encode(Sign(node, nonce, count, address)))
+        except Unanswered:
+            # It may be stored late, in place of a later one: that shows others a change, which makes them wait longer.
+            pass
+        else:
+            at = yield from now()
+            for each in times:
+                each.stored(sent_at, at)
+        left = sent_at + every_s - (yield from now())
+        yield from wait(max(0.0, left))
+
+
+def is_gone(nonce: str, ttl_s: float = TTL_S, every_s: float = EVERY_S) -> Steps[bool]:
+    """Whether the process shows no sign of life for TTL. False as soon as it does. The caller has seen its seal.
+
+    Raises Unanswered when the store does not answer.
+    """
+    key = keys.sign(nonce)
+    first = yield from get(key)
+    seen_at = yield from now()
+    while True:
+        left = seen_at + ttl_s - (yield from now())
+        if left > 0:
+            yield from wait(min(left, every_s))
+        looked_at = yield from now()
+        if (yield from get(key)) != first:
+            return False
+        if looked_at >= seen_at + ttl_s:
+            return True

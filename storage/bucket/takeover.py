@@ -1,0 +1,185 @@
+"""How a process becomes the owner of a cell in a bucket.
+
+    1  Find the newest base m.
+    2  Read the slots from its redo slot up to the first that is absent. The last seal among them names the owner.
+    3  May this process seal over that one? Its process shows no sign of life for TTL; or the seal hands over to this
+       process; or this process holds the lock of the very directory that the seal names, so the owner's has ended.
+    4  Create a seal in the absent slot. If somebody has created it meanwhile: data is read, and the next slot is tried;
+       a seal is judged anew, from 1.
+    5  Is there a base m + 2? Then the absent slot may have been one that its owner had deleted, and the seal means
+       nothing: from 1.
+    6  If something is missing that the base or the log needs: from 1, and the second time the start is refused.
+
+Only then does the process serve. No step needs a listing. Steps 1 to 3 may be repeated for ever by a standby.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from storage.bucket import keys
+from storage.bucket.base import Base, BaseMissing, BaseTaken, newest_head, put_base, read_base
+from storage.bucket.requests import Get, Steps, get, get_many, now, patiently
+from storage.bucket.signs import TTL_S, is_gone
+from storage.bucket.slot import DamagedSlot, Seal, Slot, decode, encode_seal
+from storage.bucket.slots import Fenced, create_slot
+
+#: Slots are asked for so many at a time.
+AT_ONCE: Final = 16
+
+
+class NeverBegun(Exception):
+    """The cell has no slot 0: the cluster was not initialised with it, or the address is wrong."""
+
+
+class MetadataLost(Exception):
+    """The cell was begun, and its bases are gone. It is never begun anew."""
+
+
+class Candidate(msgspec.Struct, frozen=True):
+    """The process that wants to own the cell."""
+
+    node: str
+    nonce: str
+    address: str = ""
+    directory: str = ""
+
+    def seal(self, slot: int, generation: int) -> Seal:
+        return Seal(slot, generation, self.nonce, self.node, self.address, self.directory)
+
+
+class Taken(msgspec.Struct, frozen=True):
+    """The cell is this process's own."""
+
+    seal: Seal
+    #: The seal was not sent before, by the process's clock: its time counts from here.
+    sealed_at: float
+    base: Base
+    #: The data slots from the base's redo slot on, in order.
+    log: tuple[Slot, ...]
+    #: All slots that are seals, the own one included.
+    seals: tuple[int, ...]
+
+
+class Log(msgspec.Struct):
+    """What was read of a log: up to `end`, which is the first slot that was absent."""
+
+    end: int
+    owner: Seal
+    data: list[Slot]
+    seals: list[int]
+
+
+def begin_cell(cell: str, candidate: Candidate, give_up_s: float = 30.0) -> Steps[None]:
+    """Make a new cell: an empty base, and the seal in slot 0. May be called again after an error, and by others."""
+    head = yield from newest_head(cell)
+    if head is None:
+        try:
+            head = (yield from put_base(cell, 0, 0, 1, candidate.seal(0, 1), [0], [])).head
+        except BaseTaken:
+            head = yield from newest_head(cell)
+    if head is not None and head.number == 0:
+        # Whoever made the base: its seal is the one.
+        with_seal = encode_seal(head.seal)
+        yield from create_slot(cell, 0, with_seal, give_up_s)
+
+
+def take_over(
+    cell: str,
+    candidate: Candidate,
+    holds_lock_of: Callable[[str], bool] = lambda _: False,
+    ttl_s: float = TTL_S,
+    give_up_s: float = 30.0,
+) -> Steps[Taken | None]:
+    """Become the owner, or return None because the owner is alive. Nothing may be served before this returns.
+
+    `holds_lock_of`: whether this process holds the lock of a local directory of that id.
+    Raises NeverBegun, MetadataLost, BaseMissing, DamagedSlot; Unanswered and GivenUp, after which it may be called
+    again.
+    """
+    missing = 0
+    while True:
+        try:
+            found = yield from _attempt(cell, candidate, holds_lock_of, ttl_s, give_up_s)
+        except (BaseMissing, DamagedSlot):
+            missing += 1
+            if missing > 1:
+                raise
+            continue
+        if not isinstance(found, _Again):
+            return found
+
+
+class _Again:
+    """What was judged has changed."""
+
+
+def _attempt(
+    cell: str, candidate: Candidate, holds_lock_of: Callable[[str], bool], ttl_s: float, give_up_s: float
+) -> Steps[Taken | _Again | None]:
+    head = yield from newest_head(cell)
+    if head is None:
+        if (yield from get(keys.slot(cell, 0))) is None:
+            raise NeverBegun(f"{cell} was not initialised")
+        raise MetadataLost(f"{cell} has a log and no base")
+    base = yield from read_base(cell, head)
+    log = Log(head.redo, head.seal, [], [])
+    yield from _read_on(cell, log)
+    judged = log.owner
+    if not (yield from _may_seal(judged, candidate, holds_lock_of, ttl_s)):
+        return None
+    while True:
+        # An earlier attempt of this process may be carried out behind this look at the log, and not before it.
+        sealed_at = yield from now()
+        yield from _read_on(cell, log)
+        if log.owner != judged:
+            return _Again()
+        seal = candidate.seal(log.end, log.owner.generation + 1)
+        try:
+            yield from create_slot(cell, log.end, encode_seal(seal), give_up_s)
+            break
+        except Fenced:
+            continue
+    until = (yield from now()) + give_up_s
+    if (yield from patiently(Get(keys.head(cell, head.number + 2)), until)) is not None:
+        return _Again()
+    seals = {*base.manifest.seals, *log.seals, seal.slot}
+    return Taken(seal, sealed_at, base, tuple(log.data), tuple(sorted(seals)))
+
+
+def _read_on(cell: str, log: Log) -> Steps[None]:
+    while True:
+        numbers = range(log.end, log.end + AT_ONCE)
+        answers = yield from get_many([keys.slot(cell, each) for each in numbers])
+        for number, data in zip(numbers, answers, strict=True):
+            if data is None:
+                return  # those behind it were asked for later, and may be there
+            _add(log, decode(number, data))
+
+
+def _add(log: Log, slot: Slot) -> None:
+    owner = log.owner
+    if slot.seal is not None:
+        if slot.generation <= owner.generation:
+            raise DamagedSlot(f"slot {slot.number} is a seal of generation {slot.generation} behind {owner.generation}")
+        log.owner = slot.seal
+        log.seals.append(slot.number)
+    elif (slot.generation, slot.nonce) != (owner.generation, owner.nonce):
+        raise DamagedSlot(f"slot {slot.number} is not of the owner that the last seal names")
+    elif owner.successor:
+        raise DamagedSlot(f"slot {slot.number} was made by an owner that had handed the cell over")
+    else:
+        log.data.append(slot)
+    log.end = slot.number + 1
+
+
+def _may_seal(owner: Seal, candidate: Candidate, holds_lock_of: Callable[[str], bool], ttl_s: float) -> Steps[bool]:
+    if owner.successor:
+        # The owner before answers nothing any more, and the successor nothing yet: it only goes first.
+        return owner.successor == candidate.nonce or (yield from is_gone(owner.successor, ttl_s))
+    if owner.nonce == candidate.nonce or (owner.directory and holds_lock_of(owner.directory)):
+        return True
+    return (yield from is_gone(owner.nonce, ttl_s))

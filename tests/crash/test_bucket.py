@@ -1,0 +1,49 @@
+"""Owners of a cell in a bucket, stopped, paused and cut off at any request: what they answered holds."""
+
+from __future__ import annotations
+
+import random
+from random import Random
+
+import pytest
+
+from tests.support.bucket_cell import Cell, facts
+from tests.support.sim_bucket import World
+
+SEEDS = [
+    pytest.param(40, id="some", marks=pytest.mark.fast),
+    pytest.param(400, id="more", marks=pytest.mark.slow),
+    pytest.param(20_000, id="many", marks=[pytest.mark.soak, pytest.mark.timeout(4 * 3600)]),
+]
+
+
+def history(seed: int, faults: float = 0.05) -> Cell:
+    """Two minutes of a cell."""
+    cell = Cell(World(Random(seed), faults=faults))
+    cell.live(seconds=120)
+    return cell
+
+
+@pytest.mark.parametrize("count", SEEDS)
+def test_what_owners_of_a_cell_answer_holds_whatever_happens_to_them(count: int) -> None:
+    first = random.getrandbits(32)
+    wrong: list[str] = []
+    for seed in range(first, first + count):
+        wrong += [f"history({seed}): {each}" for each in history(seed).problems()[:3]]
+    assert wrong == []
+
+
+def test_histories_are_of_owners_that_follow_one_another_and_delete() -> None:
+    happened = dict.fromkeys(facts(Cell(World(Random(0)))), 0)
+    for seed in range(60):
+        for name, count in facts(history(seed)).items():
+            happened[name] += count
+    assert all(happened.values()), happened
+
+
+def test_an_owner_without_trouble_stays_one() -> None:
+    cell = Cell(World(Random(1), faults=0.0))
+    cell.world.run(60)
+    assert (cell.takeovers, cell.again) == (1, 0)
+    assert len(cell.answered) > 100
+    assert cell.problems() == []

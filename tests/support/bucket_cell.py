@@ -1,0 +1,269 @@
+"""A cell in a bucket as a list of numbers: several processes want to own it, and what they answered is checked.
+
+    cell = Cell(World(Random(7)))
+    cell.live(seconds=120)
+    assert cell.problems() == []
+
+An owner appends numbers that nobody appended before, answers when their slot is created and its time is not over, and
+answers reads from memory. A process that ends is followed by another one.
+
+    lost         an answered number is not in the log that the last owner finds
+    doubled      a number is there twice
+    disordered   a number is in front of one that was answered before it was sent
+    undead       a number is there of which was said that it was not stored
+    stale        an answered read lacks a number that was answered before it was asked for
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from storage.bucket.base import BaseTaken, Trimmer, put_base
+from storage.bucket.requests import Steps, Unanswered, get, now, wait
+from storage.bucket.signs import OwnTime, show_signs
+from storage.bucket.slots import Fenced, GivenUp, Slots
+from storage.bucket.takeover import Candidate, Taken, begin_cell, take_over
+from tests.support.sim_bucket import Process, World
+
+NAME = "cell-00"
+#: So many slots behind the last base the owner begins another one.
+SLOTS_A_BASE = 4
+GIVE_UP_S = 10.0
+
+
+class Cell:
+    """The history of one cell."""
+
+    def __init__(self, world: World, processes: int = 3) -> None:
+        self.world = world
+        self.count = 0
+        #: By number: when it was sent; when it was answered.
+        self.sent: dict[int, float] = {}
+        self.answered: dict[int, float] = {}
+        #: Said not to be stored.
+        self.refused: set[int] = set()
+        self.found: list[str] = []
+        self.takeovers = self.bases = self.trimmed = self.reads = self.given = self.again = 0
+        self.members: list[Member] = []
+        self.open = True
+        starter = Process(world, "init")
+
+        def begin(_: None) -> None:
+            for each in range(processes):
+                self.join(f"node-{each}")
+
+        starter.spawn(_begin(), then=begin)
+
+    def join(self, node: str) -> None:
+        if self.open:
+            self.members.append(Member(self, node))
+
+    def next_number(self) -> int:
+        self.count += 1
+        self.sent[self.count] = self.world.time
+        return self.count
+
+    def live(self, seconds: float, trouble_every_s: float = 4.0) -> None:
+        """Let time pass, with trouble."""
+        rng, world = self.world.rng, self.world
+
+        def trouble() -> None:
+            running = [each for each in self.members if each.process.running]
+            if running:
+                each = rng.choice(running)
+                match rng.randrange(5):
+                    case 0:
+                        each.end()
+                    case 1:
+                        each.process.sleep(rng.choice([0.3, 2.0, 6.0, 15.0, 40.0]))
+                    case 2:
+                        each.process.cut_off(rng.choice([0.5, 3.0, 8.0, 20.0]))
+                    case 3:
+                        each.successor = rng.choice(running).process.nonce
+                    case _:
+                        each.process.sleep(rng.uniform(0, 12))
+                        each.process.cut_off(rng.uniform(0, 12))
+            world.after(rng.expovariate(1 / trouble_every_s), trouble)
+
+        world.after(5.0, trouble)
+        world.run(world.time + seconds)
+
+    def problems(self) -> list[str]:
+        """What was wrong, when everything has ended and one more owner has read the log."""
+        self.open = False
+        for each in self.members:
+            each.process.stop()
+        self.world.run(self.world.time + 60)
+        self.world.faults = 0.0
+        last = Member(self, "last", serve=False)
+        self.world.run(self.world.time + 60)
+        if last.numbers is None:
+            return [*self.found, "nobody could take the cell over at the end"]
+        there = last.numbers
+        order = {number: index for index, number in enumerate(there)}
+        found = list(self.found)
+        found += [f"{each} is lost" for each in self.answered if each not in order]
+        found += ["a number is there twice"] if len(order) != len(there) else []
+        found += [f"{each} was said not to be stored" for each in self.refused if each in order]
+        for number, index in order.items():
+            before = max((order[each] for each, at in self.answered.items() if at < self.sent[number]), default=-1)
+            if before > index:
+                found.append(f"{number} is in front of what was answered before it was sent")
+        return found
+
+
+class Member:
+    """A process that wants to own the cell, and what it does as owner."""
+
+    def __init__(self, cell: Cell, node: str, *, serve: bool = True) -> None:
+        self.cell = cell
+        self.serve = serve
+        self.process = Process(cell.world, node)
+        self.node = node
+        self.time = OwnTime()
+        #: What it knows to be stored, as owner.
+        self.numbers: list[int] | None = None
+        self.slots: Slots | None = None
+        self.successor = ""
+        self.seals: set[int] = set()
+        self.process.spawn(show_signs(node, self.process.nonce, [self.time]))
+        self.process.spawn(self._own(), failed=self._failed)
+
+    def end(self) -> None:
+        if self.process.running:
+            self.process.stop()
+            self.cell.world.after(self.cell.world.rng.choice([0.1, 1.0, 8.0]), lambda: self.cell.join(self.node))
+
+    def _failed(self, error: Exception) -> None:
+        if not isinstance(error, Unanswered | Fenced | GivenUp | BaseTaken):
+            self.cell.found.append(f"{type(error).__name__}: {error}")
+        self.end()
+
+    def _own(self) -> Steps[None]:
+        process, cell = self.process, self.cell
+        candidate = Candidate(process.node, process.nonce)
+        while True:
+            try:
+                taken = yield from take_over(NAME, candidate, give_up_s=GIVE_UP_S)
+            except Unanswered:
+                taken = None
+            if taken is not None:
+                break
+            yield from wait(0.5)
+        cell.takeovers += 1
+        numbers = yield from _read(taken)
+        self.numbers = numbers
+        self.seals = set(taken.seals)
+        self.time.sealed(taken.sealed_at)
+        self.slots = Slots(NAME, taken.seal, GIVE_UP_S)
+        if self.serve:
+            process.spawn(self._answer_reads(), failed=self._failed)
+            process.spawn(self._make_bases(taken), failed=self._failed)
+            yield from self._append()
+
+    def _append(self) -> Steps[None]:
+        cell, rng, slots, numbers = self.cell, self.cell.world.rng, self.slots, self.numbers
+        assert slots is not None
+        assert numbers is not None
+        while True:
+            yield from wait(rng.choice([0.0, 0.01, 0.1]))
+            at = yield from now()
+            if self.time.expired(at):
+                sent_at = yield from slots.seal_again()
+                self.seals.add(slots.seal.slot)
+                self.time.sealed(sent_at)
+                cell.again += 1
+                continue
+            if not self.time.is_open(at):
+                continue
+            if self.successor:
+                self.numbers = None
+                self.time.close()
+                yield from slots.give_to(self.successor)
+                cell.given += 1
+                raise GivenUp("given to another")
+            batch = [cell.next_number() for _ in range(rng.randint(1, 3))]
+            waiting = [cell.next_number() for _ in range(rng.randint(0, 2))]
+            try:
+                yield from slots.append(1, 0, json.dumps(batch).encode())
+            except Fenced:
+                # The slot is another's for ever, so that these numbers are nowhere.
+                cell.refused.update(batch)
+                raise
+            finally:
+                cell.refused.update(waiting)
+            numbers += batch
+            if self.time.is_open((yield from now())):
+                cell.answered.update(dict.fromkeys(batch, cell.world.time))
+
+    def _answer_reads(self) -> Steps[None]:
+        cell, rng = self.cell, self.cell.world.rng
+        while True:
+            yield from wait(rng.uniform(0, 0.6))
+            if self.numbers is None:
+                continue
+            asked_at, answer = cell.world.time, set(self.numbers)
+            yield from wait(rng.choice([0.0, 0.0, 0.1]))
+            if self.time.is_open((yield from now())):
+                cell.reads += 1
+                stale = [each for each, at in cell.answered.items() if at < asked_at and each not in answer]
+                if stale:
+                    cell.found.append(f"{self.node} answered a read without {stale} at {cell.world.time:.3f}")
+
+    def _make_bases(self, taken: Taken) -> Steps[None]:
+        cell, slots = self.cell, self.slots
+        assert slots is not None
+        newest, attempt = taken.base, 0
+        trimmer = Trimmer(NAME, newest)
+        while True:
+            yield from wait(0.1)
+            if self.numbers is None or slots.end - newest.head.redo < SLOTS_A_BASE:
+                continue
+            if not self.time.is_open((yield from now())):
+                continue
+            attempt += 1
+            redo, seal, seals, body = slots.end, slots.seal, set(self.seals), json.dumps(self.numbers).encode()
+            content = (f"{NAME}/seg/{self.process.nonce}.{attempt}", body)
+            try:
+                newest = yield from put_base(NAME, newest.head.number + 1, attempt, redo, seal, seals, [content])
+            except Unanswered:
+                continue
+            trimmer.add(newest)
+            cell.bases += 1
+            try:
+                cell.trimmed += yield from trimmer.trim(lambda at: self.time.is_open(at))
+            except Unanswered:
+                continue
+
+
+def _begin() -> Steps[None]:
+    while True:
+        try:
+            yield from begin_cell(NAME, Candidate("init", "00" * 16))
+        except (Unanswered, GivenUp):
+            continue
+        return
+
+
+def _read(taken: Taken) -> Steps[list[int]]:
+    numbers: list[int] = []
+    for each in taken.base.manifest.objects:
+        while True:
+            try:
+                data = yield from get(each.key)
+                break
+            except Unanswered:
+                continue
+        assert data is not None, f"{each.key} is missing"
+        assert each.fits(data), f"{each.key} is damaged"
+        numbers = json.loads(data)
+    for slot in taken.log:
+        numbers += json.loads(slot.body)
+    return numbers
+
+
+def facts(cell: Cell) -> dict[str, Any]:
+    """What happened, for people."""
+    names = ("count", "takeovers", "bases", "trimmed", "reads", "given", "again")
+    return {name: getattr(cell, name) for name in names} | {"answered": len(cell.answered)}

@@ -1,0 +1,112 @@
+"""Stores that do not do what the log needs are refused."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from storage.bucket.probe import StoreRefused, probe
+
+
+class MemoryBucket:
+    """A store that does everything right."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, bytes] = {}
+        self.lock = threading.Lock()
+
+    def create(self, key: str, data: bytes) -> bool:
+        with self.lock:
+            if key in self.objects:
+                return False
+            self.objects[key] = data
+            return True
+
+    def get(self, key: str) -> bytes | None:
+        return self.objects.get(key)
+
+    def put(self, key: str, data: bytes) -> None:
+        self.objects[key] = data
+
+    def delete(self, key: str) -> None:
+        self.objects.pop(key, None)
+
+    def names(self, prefix: str) -> list[str]:
+        return [key for key in self.objects if key.startswith(prefix)]
+
+
+class AllWin(MemoryBucket):
+    """Ignores the condition."""
+
+    def create(self, key: str, data: bytes) -> bool:
+        self.objects[key] = data
+        return True
+
+
+class LateWins(MemoryBucket):
+    """Keeps the condition only among simultaneous requests."""
+
+    def create(self, key: str, data: bytes) -> bool:
+        return super().create(key, data) or data == b"late"
+
+
+class LastBytes(MemoryBucket):
+    """Says no, and stores the bytes all the same."""
+
+    def create(self, key: str, data: bytes) -> bool:
+        won = super().create(key, data)
+        self.objects[key] = data
+        return won
+
+
+class NoListing(MemoryBucket):
+    """Lists nothing."""
+
+    def names(self, prefix: str) -> list[str]:
+        return []
+
+
+class StaleListing(MemoryBucket):
+    """Lists what was deleted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ever: set[str] = set()
+
+    def create(self, key: str, data: bytes) -> bool:
+        self.ever.add(key)
+        return super().create(key, data)
+
+    def names(self, prefix: str) -> list[str]:
+        return [key for key in self.ever if key.startswith(prefix)]
+
+
+class Undeleted(MemoryBucket):
+    """Deletes nothing."""
+
+    def delete(self, key: str) -> None:
+        pass
+
+
+def test_a_store_that_keeps_its_word_passes() -> None:
+    store = MemoryBucket()
+    probe(lambda: store, "probe", "n")
+    assert store.objects == {}
+
+
+@pytest.mark.parametrize(
+    ("store", "told"),
+    [
+        (AllWin(), "8 of 8 requests created the same object"),
+        (LateWins(), "created once more"),
+        (LastBytes(), "other bytes"),
+        (NoListing(), "does not show"),
+        (StaleListing(), "shows an object that was deleted"),
+        (Undeleted(), "is there that was deleted"),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_a_store_that_does_not_is_refused_with_the_reason(store: MemoryBucket, told: str) -> None:
+    with pytest.raises(StoreRefused, match=told):
+        probe(lambda: store, "probe", "n")
