@@ -1,4 +1,4 @@
-"""A fake broker for every test that wants one, a real one, and an environment without settings from outside."""
+"""A fake broker for every test that asks for one, a real one, and an environment without settings from outside."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def fake() -> FakeBroker:
 
 @pytest.fixture
 def fake_url(fake: FakeBroker) -> Generator[str]:
-    """Where `fake` listens."""
+    """The URL of `fake`."""
     with listening(fake) as url:
         yield url
 
@@ -55,7 +55,7 @@ def client(broker: RealBroker) -> Generator[Client]:
 
 @pytest.fixture
 def topics(broker: RealBroker) -> Callable[..., Result]:
-    """Runs `topics ...` against `broker`, and expects that exit status."""
+    """Runs `topics ...` against `broker`, and expects this exit status."""
 
     def run(*arguments: str, status: int = 0) -> Result:
         result = CliRunner().invoke(app, list(arguments), env={"TOPICS_URL": broker.url, "COLUMNS": "200"})

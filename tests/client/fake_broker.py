@@ -1,4 +1,4 @@
-"""A small in-memory broker that behaves like the API and fails where a test wants it to.
+"""A small in-memory broker that behaves like the API, and fails when a test wants it to.
 
 It is a handler for httpx.MockTransport (sync and async alike) and, with `listening`, a real HTTP server on a free port.
 It supports: topics, append with idempotency keys, diff, point read, delete, health, ready.
@@ -19,13 +19,13 @@ from typing import Any
 import httpx
 import msgspec
 
-#: What happens to one request: given the request and how it would be answered, the answer, or a raised exception.
+#: What happens to one request. Gets the request and a function that answers it; returns the answer or raises.
 Trouble = Callable[[httpx.Request, Callable[[], httpx.Response]], httpx.Response]
 
 
 @dataclass
 class FakeTopic:
-    """Records are JSON texts of whole records; index 0 has seq 1. None is a deleted one."""
+    """Records are JSON texts of whole records. Index 0 has seq 1. None is a deleted record."""
 
     epoch: int
     records: list[bytes | None] = field(default_factory=list)
@@ -43,7 +43,7 @@ class _Append(msgspec.Struct):
 
 
 class FakeBroker:
-    """`requests` are all that came in; `troubles` happen to the next ones in order; `key` is wanted when set."""
+    """`requests`: all that arrived. `troubles`: happen to the next requests, in order. `key`: required if set."""
 
     def __init__(self) -> None:
         self.topics: dict[str, FakeTopic] = {}
@@ -60,7 +60,7 @@ class FakeBroker:
         return self._answer(request)
 
     def sent_keys(self) -> list[str]:
-        """The idempotency keys of all appends that came in, refused and lost ones too."""
+        """The idempotency keys of all appends that arrived, including refused and lost ones."""
         return [json.loads(r.content)["idempotency_key"] for r in self.requests if r.url.path.endswith("/topics/t")]
 
     def _answer(self, request: httpx.Request) -> httpx.Response:
@@ -99,7 +99,7 @@ class FakeBroker:
         return error(404, "not_found", "There is no such route.")
 
     def topic(self, name: str) -> tuple[FakeTopic, bool]:
-        """The topic, made if missing, and whether it was."""
+        """The topic, created if missing, and whether it was created."""
         created = name not in self.topics
         if created:
             self._epochs += 1
@@ -139,7 +139,7 @@ class FakeBroker:
         return answer({"topics": topics, **({"next_cursor": page[-1]} if more else {})})
 
     def append(self, name: str, body: bytes) -> httpx.Response:
-        """What an append with that body does."""
+        """Carry out an append with that body."""
         wanted = msgspec.json.decode(body, type=_Append)
         topic, created = self.topic(name)
         key = wanted.idempotency_key
@@ -226,14 +226,14 @@ def _gap(first: int, last: int, reason: str, missed: int, earliest: int, head: i
 
 
 def answer(body: dict[str, Any], status: int = 200) -> httpx.Response:
-    """A success, with the additive fields that clients have to ignore."""
+    """A success, with additional fields that clients have to ignore."""
     return httpx.Response(status, json={**body, "performance": {"server_total_ms": 0.1}})
 
 
 def error(
     status: int, code: str, message: str, detail: dict[str, Any] | None = None, headers: dict[str, str] | None = None
 ) -> httpx.Response:
-    """A refusal as the API words it."""
+    """A refusal in the format of the API."""
     body = {"error": {"code": code, "message": message, **({"detail": detail} if detail else {})}}
     return httpx.Response(status, json=body, headers=headers)
 
@@ -249,13 +249,13 @@ def no_connection(request: httpx.Request, proceed: Callable[[], httpx.Response])
 
 
 def answer_lost(request: httpx.Request, proceed: Callable[[], httpx.Response]) -> httpx.Response:
-    """The broker does it, but the line breaks before the answer is through."""
+    """The broker carries out the request, but the connection breaks before the answer is complete."""
     proceed()
     raise httpx.ReadError("Connection reset", request=request)
 
 
 def timed_out(request: httpx.Request, proceed: Callable[[], httpx.Response]) -> httpx.Response:
-    """The broker does it, but takes too long to say so."""
+    """The broker carries out the request, but its answer comes too late."""
     proceed()
     raise httpx.ReadTimeout("timed out", request=request)
 
@@ -287,7 +287,7 @@ def listening(broker: FakeBroker, tls: ssl.SSLContext | None = None) -> Generato
         do_GET = do_PUT = do_PATCH = do_POST = do_DELETE = _serve
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Quiet."""
+            """Writes no log."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True

@@ -13,8 +13,8 @@ from pathlib import Path
 from topics_client import Client
 
 ROOT = Path(__file__).parents[2]
-#: Below the ports that outgoing connections get. Among those, a client that keeps knocking at a dead broker's port can
-#: be given that very port for its own end, connect to itself, and keep the broker from getting it back.
+#: A port below those of outgoing connections. Otherwise a client that keeps connecting to a dead broker's port can get
+#: that very port for its own end, connect to itself, and keep the broker from listening there again.
 _PORTS = range(20_000, 32_000)
 PATIENCE_S = 60.0
 
@@ -29,7 +29,7 @@ class RealBroker:
         self.url = f"http://127.0.0.1:{self._port}"
 
     def start(self) -> None:
-        """Starts it and waits until it serves."""
+        """Start it and wait until it serves."""
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("TOPICS_")}
         settings = {
             "TOPICS_PORT": str(self._port),
@@ -59,7 +59,7 @@ class RealBroker:
         self._process.wait()
 
     def close(self) -> None:
-        """Ends it, whatever state it is in."""
+        """End it, whatever state it is in."""
         if self._process is not None and self._process.poll() is None:
             self.kill()
 

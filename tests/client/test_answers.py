@@ -1,4 +1,4 @@
-"""From answers to values and errors."""
+"""How answers become values and errors."""
 
 from __future__ import annotations
 

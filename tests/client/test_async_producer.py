@@ -143,7 +143,7 @@ def test_an_outcome_that_stays_unknown_says_so(fake: FakeBroker) -> None:
 
 
 class HeldTransport:
-    """An `http` of a client whose appends wait until `go`."""
+    """The `http` of a client, with appends that wait until `go` is set."""
 
     def __init__(self, fake: FakeBroker, topic: str = "t") -> None:
         self.fake = fake
@@ -192,7 +192,7 @@ def test_a_full_buffer_holds_the_caller_and_gives_up_in_the_end(fake: FakeBroker
         assert 1 <= len(taken) <= 1000 // 100
         with pytest.raises(TimeoutError):
             await producer.flush(0.01)
-        # One task that waits for room is cancelled; the other gets an error at close.
+        # One task that waits for room is cancelled. The other gets an error at close.
         cancelled = asyncio.ensure_future(producer.send("t", "c" * 100))
         await asyncio.sleep(0)
         cancelled.cancel()
@@ -206,7 +206,7 @@ def test_a_full_buffer_holds_the_caller_and_gives_up_in_the_end(fake: FakeBroker
 
 
 def test_a_caller_that_waits_for_room_goes_on_when_there_is_some(fake: FakeBroker) -> None:
-    """Though its batches would linger for an hour."""
+    """Although its batches would linger for an hour."""
 
     async def body(client: AsyncClient) -> None:
         async with AsyncProducer(client, linger_ms=3_600_000, buffer_bytes=2000) as producer:

@@ -45,7 +45,7 @@ def test_ctrl_c_leaves_no_topic(broker: RealBroker, client: Client) -> None:
 
 
 def test_an_error_of_a_thread_ends_the_benchmark(topics: Topics, client: Client) -> None:
-    # A body of 100 MB is more than a broker takes.
+    # A body of 100 MB is more than a broker accepts.
     large = ("--size", "100000", "--batch", "1000", "--concurrency", "1")
     result = topics("bench", "append", "--seconds", "300", *large, status=ExitCode.REFUSED)
     assert "Error:" in result.stderr

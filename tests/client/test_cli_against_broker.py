@@ -86,7 +86,7 @@ def test_an_append_outlives_a_kill_and_stores_each_line_once(broker: RealBroker)
     broker.kill()
     given.write(b'"during"\n')
     given.flush()
-    # Says that it tries again, so the line was sent in vain by now.
+    # It reports that it tries again, so the line was sent in vain by now.
     assert b"Trying again" in stream(process.stderr).readline()
     broker.start()
     out, _ = process.communicate(b'"after"\n', timeout=PATIENCE_S)

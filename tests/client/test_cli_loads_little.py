@@ -12,7 +12,7 @@ from tests.client.real_broker import RealBroker
 from tests.support.broker_process import ROOT
 from topics_client import Client
 
-#: Each takes longer to load than a command takes to run.
+#: Each of these takes longer to load than a command takes to run.
 HEAVY = ("asyncio", "httpx", "pydantic", "rich", "tempfile", "typer")
 CODE = f"""
 import sys
@@ -56,7 +56,7 @@ def test_names_of_topics_complete(broker: RealBroker, client: Client) -> None:
     command = [sys.executable, "-c", "from topics_client.cli import main; main()"]
     done = subprocess.run(command, env=environment, text=True, capture_output=True, timeout=60, check=False)
     assert done.stdout.split() == ["plain,orders", "plain,orders-eu"], done.stderr
-    # Completion does not wait for a broker that is not there.
+    # Completion does not wait for a broker that is not running.
     environment["TOPICS_URL"] = "http://127.0.0.1:1"
     done = subprocess.run(command, env=environment, text=True, capture_output=True, timeout=60, check=False)
     assert (done.stdout.strip(), done.stderr) == ("", "")

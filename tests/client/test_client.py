@@ -1,4 +1,4 @@
-"""Both clients against a broker in memory: the same calls, the same answers, the same patience."""
+"""Both clients against a broker in memory: the same calls have the same answers and the same retries."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ async def test_a_client_with_a_trusted_certificate_is_accepted(url: str, files: 
         assert client.append("t", [1]).head_seq == 1
     async with AsyncClient(url, retry=NEVER, cert=str(cert), key=str(key)) as other:
         assert (await other.append("t", [2])).head_seq == 2
-    # A named authority goes with it as well as one of the environment.
+    # An authority that is named works together with one from the environment.
     with Client(url, retry=NEVER, cert=cert, key=key, ca_file=files["server"] / "cert.pem") as client:
         assert client.health().status == "ok"
 
@@ -67,7 +67,7 @@ def test_a_file_with_certificate_and_key_is_accepted(url: str, files: dict[str, 
 async def test_a_client_without_a_trusted_certificate_is_refused(
     url: str, files: dict[str, Path], fake: FakeBroker
 ) -> None:
-    # In this order: what one client shows is not shown by the next one.
+    # In this order: a certificate that one client shows is not shown by the next one.
     with Client(url, cert=files["ours"] / "cert.pem", key=files["ours"] / "key.pem") as client:
         client.health()
     seen = len(fake.requests)

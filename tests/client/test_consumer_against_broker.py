@@ -1,4 +1,4 @@
-"""The consumer against a real broker: it goes on after kills of the reader and of the broker, and tells of losses."""
+"""The consumer against a real broker: it continues after the reader or the broker was killed, and reports losses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from topics_client import AsyncClient, AsyncConsumer, Client, Consumer, Record, 
 from topics_client.reading import CommitMode
 
 ROOT = Path(__file__).parents[2]
-#: Handles a record by printing it; in between it can be killed.
+#: Handles a record by printing it. It may be killed between two records.
 READER = """
 import sys
 from topics_client import Client, Consumer
@@ -86,13 +86,13 @@ def test_a_killed_reader_skips_no_record(broker: RealBroker, client: Client, mod
             assert process.stdout is not None
             late = threading.Timer(PATIENCE_S, process.kill)
             late.start()
-            # Killed between the printing of a record and whatever it does next.
+            # Killed after a record was printed and before anything else.
             while not printed or printed[-1] < until:
                 printed.append(int(process.stdout.readline()))
             process.send_signal(signal.SIGKILL)
             printed += [int(line) for line in process.stdout]
             late.cancel()
-    # In order, with steps back only to what was not committed.
+    # In order, with steps back only to records that were not committed.
     assert sorted(set(printed)) == [*range(60)]
     back = 7 if mode == "batch" else 1
     for before, after in pairwise(printed):

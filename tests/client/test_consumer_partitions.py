@@ -181,7 +181,7 @@ def test_the_asyncio_consumer_reads_all_partitions_and_bears_cancelling(broker: 
         async with AsyncClient(broker.url) as own, AsyncConsumer(own, "t", "c") as consumer:
             for number in range(6):
                 if number % 2:
-                    # Given up while it waits: the stream goes, and nothing with it.
+                    # Cancelled while it waits: the stream ends, and nothing else does.
                     with pytest.raises(asyncio.TimeoutError):
                         await asyncio.wait_for(anext(consumer), 0.2)
                 await own.append("t", [number], partition=number % 2)

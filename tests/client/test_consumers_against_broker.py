@@ -1,4 +1,4 @@
-"""Consumers by the client and on the command line, against a real broker."""
+"""Consumers with the client and on the command line, against a real broker."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_following_commits_processed_records(client: Client) -> None:
     assert seqs([next(following)]) == [3]
     assert client.consumers.get("t", "c").cursor_seq == 2
     following.close()
-    # 3 was not worked off as far as anybody knows.
+    # The broker does not know that 3 was handled.
     assert seqs(islice(client.consumers.follow("t", "c"), 3)) == [3, 4, 5]
 
 
@@ -125,7 +125,7 @@ def test_following_skips_records_of_the_same_node(client: Client) -> None:
 
 
 def test_following_ends_as_in_the_embedded_engine(client: Client, tmp_path: Path) -> None:
-    """With `wait_ms` it ends when nothing comes; what it gave is committed."""
+    """With `wait_ms` it ends when no record comes. The records that it returned are committed."""
     client.append("ends", [1, 2, 3])
     client.consumers.put("ends", "c")
     assert seqs(client.consumers.follow("ends", "c", wait_ms=0, limit=2)) == [1, 2, 3]

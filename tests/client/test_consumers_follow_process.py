@@ -71,7 +71,7 @@ def test_records_are_printed_as_they_arrive_until_ctrl_c(broker: RealBroker, con
     with following(broker) as process:
         for number in range(3):
             consumer.append("t", [number])
-            assert printed(process, 1) == [number]  # nothing else comes that could push it out of a buffer
+            assert printed(process, 1) == [number]  # no other record comes that could push it out of a buffer
         consumer.append("t", [3, 4])
         assert printed(process, 2) == [3, 4]
         soon(lambda: consumer.consumers.get("t", "c").cursor_seq == 5)
@@ -116,7 +116,7 @@ def test_following_ends_when_its_stdout_is_closed(broker: RealBroker, consumer: 
         assert process.wait(PATIENCE_S) == ExitCode.BROKEN_PIPE
         assert process.stderr is not None
         assert process.stderr.read() == b""
-    # What was not printed comes again.
+    # Records that were not printed come again.
     assert consumer.consumers.get("t", "c").cursor_seq == 1
 
 

@@ -1,4 +1,4 @@
-"""Following by a consumer: which call comes next, without a broker."""
+"""Following with a consumer, without a broker: which call comes next."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_commit_follows_the_returned_records() -> None:
     assert len(reading.parse(answer(1, 2, next_seq=3, cursor=0))) == 2
     committing = consuming.call()
     assert (committing.request.target, body_of(committing)) == ("/v0/topics/t/consumers/c/commit", {"seq": 3})
-    # Until it has gone through, nothing else is asked for.
+    # Until it has succeeded, no other request is made.
     assert consuming.call().request.target == committing.request.target
     assert committing.parse(state()) == []
     assert consuming.call().request.target == "/v0/topics/t/consumers/c/read"
@@ -81,11 +81,11 @@ def test_it_is_over_when_nothing_has_come_for_so_long() -> None:
         now_s += seconds
         call.parse(answer(*seqs, next_seq=9, cursor=9, caught_up=caught_up))
 
-    take(30, 1)  # no more than a call may be held, and anew after a record
+    take(30, 1)  # no longer than a call may wait, and again after each record
     take(25)
     take(10)
     assert not consuming.is_over
-    take(5, caught_up=False)  # others were passed over, and there are more
+    take(5, caught_up=False)  # others were skipped, and there are more
     assert not consuming.is_over
     take(1)
     assert consuming.is_over

@@ -1,4 +1,4 @@
-"""Which broker a command speaks to: options, variables, contexts, the default."""
+"""Which broker a command uses: options, variables, contexts, the default."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_a_certificate_of_an_option_leaves_the_key_of_the_contexts_aside() -> No
     assert resolve(ANY, {})[3:] == (Path("/one.pem"), Path("/one.key"))
     assert resolve(Reach(cert=own), {})[3:] == (own, None)
     assert resolve(Reach(cert=own, key=other), {})[3:] == (own, other)
-    # It goes to no other address.
+    # The key is sent to no other address.
     assert resolve(Reach(url="https://option"), {})[3:] == (None, None)
     assert resolve(Reach(url="https://option", cert=own), {})[3:] == (own, None)
     with pytest.raises(ContextError, match="--key is the key of --cert"):

@@ -81,7 +81,7 @@ async def test_tasks_inherit_the_deadline_of_their_creator(fake: FakeBroker) -> 
 
 @pytest.fixture
 def silent_url(fake: FakeBroker) -> Iterator[str]:
-    """A broker that answers when the test is over."""
+    """A broker that answers when the test has ended."""
     over = threading.Event()
 
     def never(request: httpx.Request, proceed: Callable[[], httpx.Response]) -> httpx.Response:
@@ -100,7 +100,7 @@ def test_a_try_in_progress_ends_at_the_deadline(silent_url: str, light: bool) ->
     began = time.monotonic()
     with Client(silent_url, sender=sender) as client, within(0.2), pytest.raises(DeadlineExceeded) as caught:
         client.append("t", [1])
-    # Its own limit for a try is thirty seconds.
+    # The limit of a single attempt is thirty seconds.
     assert time.monotonic() - began < 20
     assert caught.value.outcome == "unknown"
     assert "did not answer within 0." in str(caught.value)

@@ -1,4 +1,4 @@
-"""Where an endless reader stands, in particular when the topic is deleted and made again under it."""
+"""The position of an endless reader, in particular when its topic is deleted and created again."""
 
 from __future__ import annotations
 

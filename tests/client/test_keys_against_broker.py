@@ -1,4 +1,4 @@
-"""The client and the command with keys, against a broker that wants them."""
+"""The client and the command with keys, against a broker that requires them."""
 
 from __future__ import annotations
 

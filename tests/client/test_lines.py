@@ -1,4 +1,4 @@
-"""JSON lines into batches."""
+"""How JSON lines become batches."""
 
 from __future__ import annotations
 

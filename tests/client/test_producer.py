@@ -204,7 +204,7 @@ def test_a_full_buffer_holds_the_caller_and_gives_up_in_the_end(client: Client, 
 
 
 def test_a_full_buffer_sends_lingering_batches_at_once(client: Client, fake: FakeBroker) -> None:
-    """Though its batches would linger for an hour."""
+    """Although its batches would linger for an hour."""
     with Producer(client, linger_ms=3_600_000, buffer_bytes=2000) as producer:
         for number in range(200):
             producer.send("t", number)
@@ -294,7 +294,7 @@ def test_a_program_that_ends_without_close_loses_no_record(fake: FakeBroker, fak
 
 
 def test_tags_map_to_the_same_partitions_as_in_kafka() -> None:
-    # Of org.apache.kafka.common.utils.Utils.murmur2, as in tests of Kafka's clients.
+    # From org.apache.kafka.common.utils.Utils.murmur2, as in the tests of Kafka's clients.
     assert partition_of("21", 1 << 31) == (-973932308) & 0x7FFFFFFF
     assert partition_of("foobar", 1 << 31) == (-790332482) & 0x7FFFFFFF
     assert partition_of("a-little-bit-long-string", 1 << 31) == (-985981536) & 0x7FFFFFFF

@@ -27,7 +27,7 @@ from topics_client import (
 
 @pytest.fixture
 def own(tmp_path: Path) -> Generator[RealBroker]:
-    """A broker of the test's own, to be killed."""
+    """A broker for one test alone, which may kill it."""
     broker = RealBroker(tmp_path)
     try:
         broker.start()
@@ -71,7 +71,7 @@ def test_records_with_a_tag_are_in_order_in_one_partition(client: Client) -> Non
         }
         mine = [record.data for record in found[partition or 0] if record.tag == tag]
         assert mine == [number for number in range(200) if tags[number % 7] == tag]
-    # Each handle says where its record is.
+    # Each handle names the place of its record.
     for number, each in enumerate(where):
         assert found[each.partition or 0][each.seq - 1].data == number
 
@@ -84,7 +84,7 @@ def test_a_kill_during_sending_loses_and_repeats_no_record(own: RealBroker) -> N
             for number in range(6000):
                 handles.append(producer.send("t", number))
                 if number in (2000, 4000):
-                    # In the middle: some are acknowledged, a request is on its way, others wait.
+                    # In the middle: some records are acknowledged, a request is in progress, others wait.
                     handles[number // 2].result(60)
                     own.kill()
                     own.start()

@@ -61,7 +61,7 @@ def test_a_nack_sends_the_given_options() -> None:
 
 @pytest.mark.parametrize("name", ["ack", "nack", "extend"])
 def test_a_strict_call_is_not_repeated_blindly(name: str) -> None:
-    """It would find the leases that its own first try has ended, and refuse."""
+    """A repetition would find the leases already ended by the first attempt, and be refused."""
     calls = {
         "ack": lambda strict: queue_calls.ack("q", "w", [1], strict=strict),
         "nack": lambda strict: queue_calls.nack("q", "w", [1], {}, strict=strict),

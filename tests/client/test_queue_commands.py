@@ -22,7 +22,7 @@ Topics = Callable[..., Result]
 
 @pytest.fixture
 def client(client: Client) -> Client:
-    """It has a queue."""
+    """The broker has a queue."""
     client.put_topic("q", type="queue")
     return client
 

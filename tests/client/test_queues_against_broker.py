@@ -17,7 +17,7 @@ from topics_client import AsyncClient, Client, LeaseLost, NotAQueue, RetryPolicy
 
 @pytest.fixture
 def client(client: Client) -> Client:
-    """It has a queue."""
+    """The broker has a queue."""
     client.put_topic("q", type="queue")
     return client
 
@@ -52,7 +52,7 @@ def test_a_claim_repeated_after_a_lost_answer_returns_the_same_jobs(broker: Real
 
 
 class LosesOneAnswer(httpx.HTTPTransport):
-    """The first answer does not come through."""
+    """The first answer is lost."""
 
     lost = False
 
@@ -69,7 +69,7 @@ def test_an_ack_repeated_after_a_lost_answer_counts_once(broker: RealBroker, cli
     client.append("q", [1])
     jobs = client.claim("q", "w").jobs
     with Client(broker.url, http=LosesOneAnswer()) as unlucky:
-        done = unlucky.ack("q", "w", jobs)  # no LeaseLost: it was done by the first try
+        done = unlucky.ack("q", "w", jobs)  # no LeaseLost: the first attempt did it
     assert (done.count, done.skipped) == (0, [1])
     assert client.state("q").count == 0
 

@@ -1,4 +1,4 @@
-"""The iteration over a durable consumer, without a broker: what is committed when, and nothing that was not handled."""
+"""Iterating over a durable consumer, without a broker: what is committed when, and only what was handled."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from topics_client.wire import Call, Reply
 
 
 class Model:
-    """A topic with one consumer, in memory. `fails`: the next so many calls get no answer, carried out or not."""
+    """A topic with one consumer, in memory. `fails`: how many of the next calls get no answer, carried out or not."""
 
     def __init__(self, seqs: list[int]) -> None:
         self.seqs = seqs
@@ -138,7 +138,7 @@ def test_the_records_of_an_answer_are_committed_at_once() -> None:
     assert take(model, reader, 2) == [3, 4]
     assert model.commits == [2]
     model.run(reader.leave())
-    # 4 was given, and may not have been handled.
+    # 4 was returned, and may not have been handled.
     assert model.commits == [2, 3]
 
 
@@ -203,7 +203,7 @@ def test_a_deleted_consumer_is_an_error() -> None:
     st.lists(st.sampled_from(["next", "commit", "kill", "leave", "not sent", "lost"]), max_size=60),
 )
 def test_no_record_is_skipped_whichever_calls_fail(mode: CommitMode, limit: int, happenings: list[str]) -> None:
-    """Records come in order; after a kill they go on behind the cursor, which never runs ahead of what was handled."""
+    """Records come in order. After a kill they continue after the cursor, which is never beyond what was handled."""
     model = Model([*range(1, 200)])
     reader = reading(mode, limit)
     given_seq = handled_seq = 0

@@ -1,4 +1,4 @@
-"""The iteration over several partitions, read and pushed, without a broker: nothing is skipped, whatever fails."""
+"""Iterating over several partitions, read and pushed, without a broker: nothing is skipped, whatever fails."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from topics_client.wire import Call, Reply
 
 class Model:
     """A topic with partitions and one consumer, in memory. A reader that waits gets a new record, in the partition that
-    `grows` says.
+    `grows` names.
 
-    `fails`: what happens at the next step. `takes_streams` False: a proxy that lets no stream through.
+    `fails`: what happens at the next step. `takes_streams` False: a proxy that blocks streams.
     """
 
     def __init__(self, counts: list[int]) -> None:
@@ -295,7 +295,7 @@ def test_a_topic_that_is_made_again_with_fewer_partitions() -> None:
 def test_no_record_is_skipped_in_any_partition(
     mode: CommitMode, counts: list[int], streams: bool, happenings: list[str | int]
 ) -> None:
-    """In each partition records come in order, after a kill behind the cursor, which never runs ahead of what was
+    """In each partition records come in order, and after a kill after the cursor, which is never beyond what was
     handled."""
     model = Model([*counts])
     model.takes_streams = streams

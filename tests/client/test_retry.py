@@ -1,4 +1,4 @@
-"""When a call is repeated and how long is waited before, without a network and without waiting."""
+"""When a call is repeated and how long the wait before it is, without a network and without waiting."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def test_an_error_of_the_request_is_raised_unchanged() -> None:
 def test_a_repetition_beyond_the_budget_waits() -> None:
     budget = RetryBudget(share=0.5, per_second=2.0, burst=2.0)
     assert [budget.wait_s(100.0) for _ in range(4)] == [0.0, 0.0, 0.5, 1.0]
-    # Time earns two a second, and a call half a one.
+    # Each second earns two, and each call earns a half.
     assert budget.wait_s(101.0) == 0.5
     budget.earn()
     budget.earn()
@@ -235,13 +235,14 @@ def test_many_calls_at_once_share_the_budget() -> None:
         heapq.heappush(waiting, (now_s + pause.seconds, number, steps))
     assert min(tries) >= 2
     retries = sum(tries) - 100
-    # Without a budget there would be more than ten thousand. Unearned retries are few for each call: the time
-    # that is left halves with each of them.
+    # Without a budget there would be more than ten thousand. Each call has few unearned retries: the remaining time
+    # halves with each of them.
     assert 100 <= retries <= 20 + 10 * policy.total_s + 5 * 100
 
 
 class TryPlan(NamedTuple):
-    """A planned try: its outcome and duration, the random draw for the wait after it, and how late that wait ends."""
+    """A planned attempt: its outcome and duration, the random number for the wait after it, and how late that wait
+    ends."""
 
     outcome: Reply | NoReply
     seconds: float
@@ -288,7 +289,7 @@ def test_no_try_begins_at_or_after_the_deadline(tries: list[TryPlan], seconds: f
             outcome = current.outcome
             unsure = unsure or outcome is BROKEN
             if made > len(tries) and current.seconds == current.draw == 0:
-                return  # it would go on like this for ever
+                return  # this would continue for ever
     except (StopIteration, TopicsError) as ended:
         end: Exception = ended
     if isinstance(end, DeadlineExceeded):

@@ -1,4 +1,4 @@
-"""Routers by the client and on the command line, against a real broker."""
+"""Routers with the client and on the command line, against a real broker."""
 
 from __future__ import annotations
 

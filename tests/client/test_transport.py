@@ -131,7 +131,7 @@ def test_certificates_named_by_the_environment_are_reloaded_after_a_change(
     assert named is again is not before
     os.utime(pem, ns=(1, 1))
     assert contexts("https://a.invalid") != [named]
-    # It counts for none that has no need of it.
+    # It does not apply to an address that does not need it.
     pem.unlink()
     contexts("http://127.0.0.1")
     Client("http://10.1.2.3", http=httpx.MockTransport(lambda _: httpx.Response(200))).close()

@@ -1,4 +1,4 @@
-"""A broker that is too old for the client is said so."""
+"""The client reports a broker that is too old."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_the_broker_of_this_tree_is_new_enough() -> None:
 
 
 async def test_both_clients_check_the_version_only_when_called(fake: FakeBroker) -> None:
-    # Version 0 is older than all that there are.
+    # Version 0 is older than every existing one.
     with Client(http=httpx.MockTransport(fake)) as client, pytest.raises(BrokerTooOld, match=LOWEST_BROKER):
         client.check_version()
     async with AsyncClient(http=httpx.MockTransport(fake)) as other:

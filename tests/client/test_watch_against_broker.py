@@ -1,4 +1,4 @@
-"""The client's watch against a real broker, which is killed in the midst of it."""
+"""The client's watch against a real broker, which is killed meanwhile."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_an_absent_topic_cannot_be_watched(client: Client) -> None:
 
 @pytest.mark.timeout(120 + 30 * KILLS)
 def test_every_record_comes_once_and_in_order_over_kills(broker: RealBroker, client: Client) -> None:
-    """Class fsync: every acked record must come; seqs have neither holes nor doubles."""
+    """Class fsync: every acked record must come, and seqs have no gaps and no duplicates."""
     client.put_topic("t", durable=True)
     acked: list[int] = []
     stop = threading.Event()

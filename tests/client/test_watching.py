@@ -1,4 +1,4 @@
-"""A watch over its sessions and connections: what its events mean, and where it goes on."""
+"""A watch over its sessions and connections: what its events mean, and where it continues."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_after_a_broken_connection_the_watch_resumes_after_the_last_event() -> N
     list(watch.feed(b"retry: 2000\n\n: hb 1\n\n" + RECORD + RECORD[:20]))
     watch.failed(BROKEN)
     assert (watch.stream().target, watch.stream().headers["Last-Event-ID"]) == ("/v0/watch/wid_1", "abc")
-    [event] = watch.feed(GAP)  # what came of the event that was cut off does not get in its way
+    [event] = watch.feed(GAP)  # the part of the event that was cut off does no harm
     assert event.tombstone is not None
     assert (event.tombstone.gap_to, event.tombstone.missed_estimate) == (8, 3)
 
@@ -132,7 +132,7 @@ def test_an_error_of_one_topic_is_yielded_and_the_others_continue() -> None:
     error, record = watch.feed(trouble("u", 500, "segment_corrupt") + RECORD)
     assert (error.topic, error.kind, type(error.error)) == ("u", "error", BrokerFault)
     assert record.topic == "t"
-    for _ in range(20):  # coming back would not help
+    for _ in range(20):  # reconnecting would not help
         list(watch.feed(b": hb 1\n\n"))
     with pytest.raises(BrokerFault):
         list(watch.feed(trouble("t", 500, "segment_corrupt")))

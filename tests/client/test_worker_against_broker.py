@@ -1,4 +1,4 @@
-"""Workers at a real broker: what handlers take and say, slow ones, a graceful stop, many jobs."""
+"""Workers at a real broker: arguments and results of handlers, slow handlers, a graceful stop, many jobs."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def is_done(client: Client, queue: str = "q") -> bool:
 
 
 def acks(client: Client) -> int:
-    """How many jobs the broker has taken as done, since it began."""
+    """How many jobs the broker has counted as done since its start."""
     [line] = [line for line in client.metrics().splitlines() if line.startswith("topics_acks_total")]
     return int(float(line.rpartition(" ")[2]))
 
@@ -126,7 +126,7 @@ def test_a_handler_receives_the_type_of_its_annotation(
 
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_a_job_whose_handler_outlasts_the_lease_is_delivered_once(client: Client, asynchronous: bool) -> None:
-    """It used to be done three times, and to end among the dead letters."""
+    """Before, it was done three times and ended among the dead letters."""
     begun: list[int] = []
     worker = Worker(client)
 
@@ -154,7 +154,7 @@ def test_a_coroutine_that_blocks_the_event_loop_keeps_its_lease(client: Client) 
     begun: list[int] = []
     worker = Worker(client)
 
-    # Long enough for a renewal on a machine that others use.
+    # Long enough for a renewal on a busy machine.
     @worker.queue("q", lease="2s")
     async def blocks(job: Job) -> None:
         begun.append(job.deliveries)
@@ -184,7 +184,7 @@ def test_a_coroutine_that_loses_its_lease_is_cancelled_and_its_outcome_is_not_se
         until(lambda: figures(client)[1] == 1)
         client.ack("q", worker.node, [1])
         until(lambda: seen)
-        # The task goes on with other jobs.
+        # The task continues with other jobs.
         client.append("q", [2])
         until(lambda: figures(client)[1] == 1)
         client.ack("q", worker.node, [2])
@@ -461,7 +461,7 @@ def test_a_full_queue_is_worked_off(client: Client) -> None:
 
 
 def test_every_job_is_done_over_kills_of_the_broker(tmp_path: Path) -> None:
-    """Every job is done at least once, none acked twice, none becomes a dead letter."""
+    """Every job is done at least once, none is acked twice, and none becomes a dead letter."""
     broker = RealBroker(tmp_path)
     broker.start()
     jobs = 400
@@ -486,7 +486,7 @@ def test_every_job_is_done_over_kills_of_the_broker(tmp_path: Path) -> None:
             assert set(seen) == set(range(jobs))
             counts = worker.lanes[0].figures()[0]
             assert counts["done"] <= jobs
-            # An ack without an answer may have counted; no other job is missing.
+            # An ack without an answer may have been carried out. No other job is missing.
             assert counts["done"] + counts["unsure"] >= jobs
             assert figures(client)[3] == 0
     finally:

@@ -43,7 +43,7 @@ def client(broker: RealBroker) -> Generator[Client]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """With a module typer that cannot be imported: workers need no extra."""
+    """With a module `typer` that cannot be imported: workers need no extra."""
     (tmp_path / "typer.py").write_text("raise ImportError('typer')\n")
     return tmp_path
 

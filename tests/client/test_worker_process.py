@@ -44,7 +44,7 @@ def start(broker: RealBroker, tmp_path: Path) -> Generator[Starter]:
 
 
 def lines(tmp_path: Path, sign: str) -> list[int]:
-    """The seqs in all files behind that sign."""
+    """The seqs after that sign in all files."""
     texts = [path.read_text() for path in tmp_path.iterdir()]
     return [int(line.split()[1]) for text in texts for line in text.splitlines() if line[0] == sign]
 

@@ -30,7 +30,7 @@ FAILED = Outcome(Kind.NACK, "it failed")
 
 @dataclass
 class Model:
-    """A queue of the broker: jobs that are not done by seq, and the leases that stand: seq and end."""
+    """A queue of the broker: jobs that are not done by seq, and the current leases with seq and end."""
 
     open: set[int] = field(default_factory=set[int])
     leases: dict[str, tuple[int, float]] = field(default_factory=dict[str, tuple[int, float]])
@@ -83,7 +83,7 @@ def jobs_of(held: list[Held]) -> list[Job]:
 
 
 class WorkerModel(RuleBasedStateMachine):
-    """A worker whose threads are slow, stop for long, and whose calls get lost."""
+    """A worker whose threads are slow or stop for long, and whose calls get lost."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -192,7 +192,7 @@ class WorkerModel(RuleBasedStateMachine):
         assert len({lease.partition("-")[0] for lease in self.broker.acked}) == len(self.broker.acked)
 
     def teardown(self) -> None:
-        """When everything works again, all jobs end: no lease stays."""
+        """When everything works again, all jobs end and no lease stays."""
         for _ in range(400):
             self.broker.now += 1.0
             for held in list(self.running):

@@ -43,7 +43,7 @@ def working(**policy: float) -> Working:
 
 
 class Clock:
-    """A second passes at each look."""
+    """A second passes each time the clock is read."""
 
     def __init__(self) -> None:
         self.now_s = 0.0

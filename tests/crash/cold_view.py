@@ -16,7 +16,7 @@ MOUNT = "/mnt/cold"
 
 
 def objects(disk: SimDisk) -> dict[str, bytes]:
-    """Content by key of all that is in the cold directory but for folders."""
+    """Content by key of all files in the cold directory."""
     return {
         path.removeprefix(f"{MOUNT}/"): disk.read_file(path)
         for path in disk.tree()

@@ -1,4 +1,4 @@
-"""Short lives in which segments move to a cold tier, a directory on the same disk: so every call to it is swept too."""
+"""Workloads in which segments move to a cold tier, a directory on the same disk. So every call to it is swept too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Crash tests make thousands of recoveries: what those log about cut tails is not worth a line each."""
+"""Crash tests make thousands of recoveries. Their log lines about cut tails are not shown."""
 
 from __future__ import annotations
 

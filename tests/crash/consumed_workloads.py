@@ -1,4 +1,4 @@
-"""Short lives in which segments go because consumers have passed them. Entered into the same table as the others."""
+"""Workloads in which segments go because consumers have passed them. Registered in the same table as the others."""
 
 from __future__ import annotations
 

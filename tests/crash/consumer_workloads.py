@@ -22,7 +22,7 @@ TINY_SEGMENTS = msgspec.structs.replace(TINY, segment_max_events=5, checkpoint_r
 
 
 def workload(options: Options = SHARDED) -> Callable[[Body], Body]:
-    """Enter a body under its own name."""
+    """Register a function under its own name."""
 
     def enter(body: Body) -> Body:
         WORKLOADS[body.__name__] = ReaderWorkload(body.__name__, body, options)
@@ -32,7 +32,7 @@ def workload(options: Options = SHARDED) -> Callable[[Body], Body]:
 
 
 def of_classes(body: BodyOfClass) -> BodyOfClass:
-    """Enter a body once for each class and consistency."""
+    """Register a function once for each class and consistency."""
     for kind, config in {"fsync": FSYNC, "disk": DISK, "memory": MEMORY}.items():
         for strict in (False, True):
 

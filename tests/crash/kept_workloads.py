@@ -22,7 +22,7 @@ SEGMENTS = msgspec.structs.replace(SHARDED, segment_max_events=4, checkpoint_rec
 
 
 def workload(options: Options = SHARDED) -> Callable[[Body], Body]:
-    """Enter a body under its own name."""
+    """Register a function under its own name."""
 
     def enter(body: Body) -> Body:
         WORKLOADS[body.__name__] = KeptWorkload(body.__name__, body, options)
@@ -32,7 +32,7 @@ def workload(options: Options = SHARDED) -> Callable[[Body], Body]:
 
 
 def _batches(producer_id: int, base: int, sizes: list[int], epoch: int = 0) -> list[tuple[ProducerBatch, int]]:
-    """Batches that follow one another."""
+    """Batches with consecutive sequences."""
     made: list[tuple[ProducerBatch, int]] = []
     for size in sizes:
         made.append((ProducerBatch(producer_id, epoch, base), size))

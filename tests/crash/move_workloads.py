@@ -1,4 +1,4 @@
-"""What the sweep of two cells crashes: dead letters and redrives from cell 0 to cell 1 and back."""
+"""The workloads of the sweep over two cells: dead letters and redrives from cell 0 to cell 1 and back."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OWNERS = {"jobs": 0, "dead": 1, "other": 1, "near": 0}
 
 @dataclass(slots=True)
 class Jobs:
-    """The jobs of one life: by number, what was answered. What was not answered is in no set."""
+    """The jobs of one workload by number, and what was answered. What was not answered is in no set."""
 
     pair: CellPair
     sent: int = 0
@@ -28,7 +28,7 @@ class Jobs:
     acked: set[int] = field(default_factory=set[int])
     perhaps_acked: set[int] = field(default_factory=set[int])
     rejected: set[int] = field(default_factory=set[int])
-    #: Topics whose deletion was asked for: what was there may be gone with them.
+    #: Topics whose deletion was requested. Their jobs may be gone with them.
     deleted: bool = False
     refused: int = 0
 
@@ -78,7 +78,7 @@ class Jobs:
         await self.pair.ask(cell, lambda engine: engine.snapshotter.take())
 
     async def check(self) -> list[str]:
-        """What is wrong, once everything has come to rest."""
+        """What is wrong, once all work is done."""
         found: dict[int, list[str]] = {}
         problems: list[str] = []
         for cell in range(2):
@@ -177,7 +177,7 @@ async def the_dead_letter_topic_is_another_one_now(jobs: Jobs) -> None:
     await jobs.put(0, "jobs", QUEUE)
     await jobs.append(4)
     await jobs.kill(2)
-    jobs.rejected.clear()  # what has not moved yet is called off, and is a job again
+    jobs.rejected.clear()  # what has not moved yet is called off, and becomes a job again
     await jobs.put(0, "jobs", msgspec.structs.replace(QUEUE, dead_letter="other"))
     await jobs.kill(1)
     jobs.rejected.clear()

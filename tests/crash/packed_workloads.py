@@ -1,4 +1,5 @@
-"""Short lives in which segments are packed, deleted from, moved and dropped. Entered into the same table as others."""
+"""Workloads in which segments are packed, deleted from, moved and dropped. Registered in the same table as the
+others."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ PACKED_SHARDED = msgspec.structs.replace(SHARDED, segment_pack_bytes=1)
 PACKED_COLD = msgspec.structs.replace(PACKED, cold_dir=MOUNT, hot_retain_segments=1)
 ZSTD = with_class(FSYNC, compression_type=CompressionType.ZSTD)
 LZ4 = with_class(DISK, compression_type=CompressionType.LZ4)
-#: Records that get smaller.
+#: Records that compress well.
 SIZE = 300
 
 

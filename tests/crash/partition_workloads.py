@@ -1,6 +1,7 @@
-"""Topics of several partitions: made, written to, grown, changed, deleted and made again. Entered into `WORKLOADS`.
+"""Topics of several partitions: created, written to, grown, changed, deleted and created again. Registered in
+`WORKLOADS`.
 
-Partitions lie in several shards, so every one of these steps can be cut in the middle.
+Partitions are in several shards, so every one of these steps can be interrupted in the middle.
 """
 
 from __future__ import annotations

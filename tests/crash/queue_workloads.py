@@ -25,7 +25,7 @@ BodyOfQueue = Callable[[JobSession, TopicConfig], Awaitable[None]]
 
 
 def workload(options: Options = SMALL) -> Callable[[BodyOfQueue], BodyOfQueue]:
-    """Enter a body under its own name, once with leases that last and once with others."""
+    """Register a function under its own name, once with durable leases and once with others."""
 
     def enter(body: BodyOfQueue) -> BodyOfQueue:
         for kind, config in (("void", VOID), ("lasting", LASTING)):
@@ -168,7 +168,7 @@ async def dead_letters(s: JobSession, config: TopicConfig) -> None:
 
 @workload(msgspec.structs.replace(SHARDED, wal_shards=3))
 async def dead_letters_of_all_classes(s: JobSession, config: TopicConfig) -> None:
-    """Into topics that were there before, of another class than the queue."""
+    """Into existing topics of another class than the queue."""
     for name, own, other in (("q", Durability.FSYNC, Durability.DISK), ("p", Durability.DISK, Durability.FSYNC)):
         await s.put_dead(f"{name}-dead", TopicConfig(durability=other))
         await s.put(name, with_(config, durability=own, max_deliveries=1, dead_letter=f"{name}-dead", lease_ms=500))
@@ -230,7 +230,7 @@ async def rejected_and_refused(s: JobSession, config: TopicConfig) -> None:
     await s.mark_flushed()
     await s.pass_time(700)
     await s.reject("q", await s.claim("q", "b", 1))
-    # As many as there are jobs: where it was made without a cap, this one takes none of them away.
+    # As many as there are jobs: if it was created without a cap, this cap removes none of them.
     await s.put_dead("q-dead", with_(full, cap_records=4))
     await s.pass_time(5000)
 

@@ -1,4 +1,4 @@
-"""Directories whose shard count is to change, and starts that end somewhere in the change."""
+"""Directories whose shard count changes, and starts that end somewhere during the change."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ OPTIONS = msgspec.structs.replace(
     segment_pack_bytes=1,
     checkpoint_records=1,
 )
-#: From where to where; where both are above 1 they have folders in common.
+#: The count before and after. If both are above 1, they share folders.
 CHANGES = [
     pytest.param(1, 3),
     pytest.param(4, 2),
@@ -42,7 +42,7 @@ def shards(count: int, options: Options = OPTIONS) -> Options:
 
 
 async def some_of_everything(s: Session) -> None:
-    """Classes, keys, tags, deletions in segments, packed ones too, and out of them, configs, topics gone, names used
+    """Classes, keys, tags, deletions in segments (also packed ones) and outside, configs, deleted topics, names used
     again, losses."""
     await s.append("f", 3, tag="x", config=FSYNC)
     await s.append("f", 2, tag="y", key="k1")
@@ -109,7 +109,7 @@ def segment_files(disk: SimDisk) -> dict[str, int]:
 
 
 def decoded(disk: SimDisk) -> Decoded:
-    """The directory as the independent decoder reads it; it raises where it is not as the format says."""
+    """The directory as the independent decoder reads it. Raises if it is not as the format says."""
     content = disk.content()
     files = {path: data for path, data in content.items() if "/quarantine/" not in path}
     return read_files(_below(ROOT, files), _below(MOUNT, content) if f"{MOUNT}/" in disk.tree() else None)
@@ -123,7 +123,8 @@ def _below(folder: str, content: dict[str, bytes]) -> dict[str, Callable[[], byt
 async def examine(
     found: SimDisk, crashed: Crashed, count: int, ending: Ending, seed: int, options: Options = OPTIONS
 ) -> list[str]:
-    """Start with the given shard count after an interrupted change, twice; write; cut power; start with any count."""
+    """Start with the given shard count after an interrupted change, twice; write; cut the power; start with any
+    count."""
     rng = Random(seed)
     ledger = crashed.ledger.copy()
     session = Session(found.process_kill(), shards(count, options), clock=crashed.clock, ledger=ledger)
@@ -146,13 +147,13 @@ async def examine(
 
 
 async def stopped(disk: SimDisk, count: int, crashed: Crashed, options: Options = OPTIONS) -> SimDisk:
-    """A start with this count, up to where the disk was told to stop it."""
+    """A start with this count, up to the call at which the disk stops."""
     await until_crash(disk, Session(disk, shards(count, options), clock=crashed.clock).start())
     return disk
 
 
 def points_of(crashed: Crashed, after: int, options: Options = OPTIONS) -> list[CrashPoint]:
-    """Every place where such a start can be stopped."""
+    """Every call at which such a start can be stopped."""
     disk = crashed.disk.process_kill()
     run(stopped(disk, after, crashed, options))
     return [CrashPoint(index, when) for index in disk.crash_points() for when in When]

@@ -23,7 +23,7 @@ TINY_SEGMENTS = msgspec.structs.replace(TINY, segment_max_events=5, checkpoint_r
 
 
 def workload(options: Options = SHARDED) -> Callable[[Body], Body]:
-    """Enter a body under its own name."""
+    """Register a function under its own name."""
 
     def enter(body: Body) -> Body:
         WORKLOADS[body.__name__] = RouteWorkload(body.__name__, body, options)
@@ -33,7 +33,7 @@ def workload(options: Options = SHARDED) -> Callable[[Body], Body]:
 
 
 def of_classes(body: BodyOfClasses) -> BodyOfClasses:
-    """Enter a body once for each pair of classes that source and dest may have."""
+    """Register a function once for each pair of classes that source and destination may have."""
     classes = {"fsync": FSYNC, "disk": DISK, "memory": MEMORY, "ephemeral": EPHEMERAL}
     for source, own in classes.items():
         for dest, other in classes.items():

@@ -1,4 +1,4 @@
-"""Directories whose log is to be damaged, and what salvage may make of them."""
+"""Directories whose log is to be damaged, and the allowed results of salvage."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Damaged:
         self.disk = disk
         self.ledger = ledger
         self.clock = clock
-        #: Bytes of the first file that make the topics.
+        #: Bytes of the first file that create the topics.
         self.made_bytes = made_bytes
 
     def copy(self) -> Damaged:
@@ -38,11 +38,11 @@ class Damaged:
         return session
 
     def logs(self) -> list[str]:
-        """Log files with anything in them, oldest first."""
+        """Log files that are not empty, oldest first."""
         return [path for path in self.disk.tree() if "/wal-" in path and self.disk.read_file(path).strip(b"\0")]
 
     def find(self, write: int) -> tuple[str, int]:
-        """Where the first record of a write lies: file, offset of its data."""
+        """Where the first record of a write is: file, offset of its data."""
         for path in self.logs():
             offset = self.disk.read_file(path).find(b'{"w":%d,"i":0' % write)
             if offset >= 0:
@@ -51,7 +51,7 @@ class Damaged:
 
 
 async def written(*, snapshot: bool = False, options: Options = NORMAL) -> Damaged:
-    """Two topics, writes of one to four records, several files; all of it synced."""
+    """Two topics, writes of one to four records, several files, all synced."""
     session = Session(SimDisk(), options)
     await session.start()
     await session.put("f", FSYNC)
@@ -103,7 +103,7 @@ def lost_writes(seen: dict[str, TopicView], ledger: Ledger) -> set[int]:
 
 
 async def salvaged(damaged: Damaged, options: Options = SALVAGE, afterwards: Options = NORMAL) -> dict[str, TopicView]:
-    """What salvage makes of it; a normal start afterwards makes the same of it, also after a power cut."""
+    """The result of salvage. A normal start afterwards gives the same, also after a power cut."""
     session = await damaged.open(options)
     seen = await view(session.engine)
     assert broken_promises(seen, damaged.ledger) == []

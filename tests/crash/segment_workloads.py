@@ -1,4 +1,4 @@
-"""Short lives in which records leave the log for segments. Entered into the same table as the others."""
+"""Workloads in which records move from the log to segments. Registered in the same table as the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A backup or restore that ends at any call: earlier backups stay whole, and deleted files do not come back."""
+"""A backup or restore that ends at any call: earlier backups stay complete, and deleted files do not return."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def stage() -> BackupStage:
 
 
 async def _change(session: Session) -> None:
-    """Deletions in segments that the first backup has, flagged and not; segments more, rewritten and dropped."""
+    """Deletions in segments that the first backup has, flagged and not; more segments, rewritten and dropped ones."""
     await session.append("f", 9, tag="y", config=FSYNC)
     await session.mark_flushed()
     await session.remove("f", tag="y")
@@ -143,7 +143,7 @@ def _in_backup(disk: SimDisk) -> set[str]:
 
 
 def _numbers(disk: SimDisk) -> list[int]:
-    """Backups that there are."""
+    """The complete backups."""
     return sorted(number for name in _in_backup(disk) if (number := files.manifest_number(name)) is not None)
 
 
@@ -203,7 +203,7 @@ async def _restore_stopped(disk: SimDisk, crashed: Crashed, point: CrashPoint | 
 
 
 async def _what_became_of_it(found: SimDisk, stage: BackupStage) -> list[str]:
-    """Refused, or as if there had never been a restore, or whole. And the backup is as it was."""
+    """The restore is refused, or as if it had never begun, or complete. The backup is unchanged."""
     clock = stage.crashed.clock
     try:
         engine = await opened(found.process_kill(), clock, OPTIONS)

@@ -1,4 +1,4 @@
-"""Two cells, of which either is stopped at calls to its disk: what moves between them is there once."""
+"""Two cells, either of which is stopped at calls to its disk. What moves between them exists once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A file system that is not mounted is never taken for the cold store: not at a start, not while it runs."""
+"""A file system that is not mounted is never taken for the cold store, at a start or later."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OPTIONS = msgspec.structs.replace(COLD_OPTIONS, hot_retain_segments=0)
 
 
 async def moving(s: Session) -> None:
-    """Segments move, for the first time and later on."""
+    """Segments move, the first time and later."""
     for _ in range(2):
         await s.append("f", 8, config=FSYNC)
         await s.mark_flushed()

@@ -17,7 +17,7 @@ from tests.support.crash_session import ROOT, Session
 from tests.support.sim_disk import Loss, When
 
 assert cold_workloads
-assert packed_workloads  # they enter themselves
+assert packed_workloads  # they register themselves
 NAMES = [name for name, workload in WORKLOADS.items() if workload.options.cold_dir]
 SAMPLE = 25
 

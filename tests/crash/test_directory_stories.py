@@ -29,7 +29,7 @@ def logs(disk: SimDisk) -> list[str]:
 
 
 async def with_two_snapshots(*, trimmed: bool) -> Session:
-    """Two snapshots, records behind the newest, and a log that begins at file 1 or later."""
+    """Two snapshots, records after the newest, and a log that begins at file 1 or later."""
     session = Session(SimDisk(), TINY)
     await session.start()
     await session.put("t", msgspec.structs.replace(FSYNC, cap_records=2 if trimmed else 0))

@@ -24,7 +24,7 @@ TWO = msgspec.structs.replace(SMALL, wal_shards=2)
 
 
 async def two_shards(config: TopicConfig = FSYNC) -> tuple[Session, str, str]:
-    """A process with a topic in each of two shards, and their names: of shard 0, of shard 1."""
+    """A process with a topic in each of two shards. The names are those of shard 0 and of shard 1."""
     session = Session(SimDisk(), TWO)
     await session.start()
     names: dict[int, str] = {}
@@ -42,7 +42,7 @@ async def test_a_disk_error_stops_its_shard_and_the_other_shard_serves_on(op: st
     session, bad, good = await two_shards()
     session.disk.fail(op, "*shard-00*", errno=code)
     await session.together(*(session.append(bad) for _ in range(3)), session.append(good, 2))
-    for _ in range(2):  # the disk would take writes again: this shard no longer does
+    for _ in range(2):  # the disk would accept writes again, but this shard no longer makes any
         await session.append(bad)
     await session.remove(bad, before_seq=2)
     await session.put(bad, msgspec.structs.replace(FSYNC, cap_records=9))
@@ -109,7 +109,7 @@ async def test_frames_left_in_the_page_cache_by_a_failed_sync_are_written_again(
 
 
 async def test_an_unsynced_write_with_a_pending_deletion_is_announced_as_lost() -> None:
-    """Its key is forgotten with it, and the loss announced: a deletion whose end is open does not explain it."""
+    """Its key is forgotten with it and the loss is announced: a deletion with an open outcome does not explain it."""
     session = Session(SimDisk(), SMALL)
     await session.start()
     await session.put("t", TopicConfig(durability=Durability.MEMORY))

@@ -30,9 +30,9 @@ FSYNC = TopicConfig(durability=Durability.FSYNC)
 QUEUE = TopicConfig(type=TopicType.QUEUE, durability=Durability.DISK)
 SHARDED = msgspec.structs.replace(SMALL, wal_shards=3)
 PACKED = msgspec.structs.replace(SMALL, segment_max_events=4, checkpoint_records=1, segment_pack_bytes=1)
-#: Seqs are set aside by so many: a loss that is announced ends there.
+#: Seqs are reserved in steps of this number, so an announced loss ends there.
 RESERVED = 256
-#: Calls of a start at which it is killed, other than in the soak tier, which visits each.
+#: The calls of a start at which it is killed. The soak tier visits every call.
 SAMPLE = 12
 
 

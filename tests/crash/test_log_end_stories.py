@@ -26,12 +26,12 @@ def wal(number: int) -> str:
 
 
 def used_files(disk: SimDisk) -> list[str]:
-    """Log files with anything in them, oldest first."""
+    """Log files that are not empty, oldest first."""
     return [path for path in disk.tree() if "/wal-" in path and disk.read_file(path).strip(b"\0")]
 
 
 def log_length(disk: SimDisk, path: str) -> int:
-    """Length of a log file without the zeros it was prepared with."""
+    """The length of a log file without the zeros it was prepared with."""
     return len(disk.read_file(path).rstrip(b"\0"))
 
 
@@ -108,7 +108,7 @@ async def test_stale_bytes_behind_the_cut_never_line_up_with_new_frames() -> Non
     await first.append("t")
     await first.append("t", 2)
     disk = first.disk.process_kill()
-    disk.zero(wal(1), end, 30)  # frames of acked writes stand behind the damage, as after a lost page
+    disk.zero(wal(1), end, 30)  # frames of acked writes follow the damage, as after a lost page
     second = Session(disk, SMALL)
     await second.start()
     assert second.engine.state("t").head_seq == 2

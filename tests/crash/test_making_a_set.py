@@ -1,5 +1,5 @@
-"""`make_set` is stopped at every call that changes the disk; the same call then completes the set, and nothing that was
-acked is missing."""
+"""`make_set` is stopped at every call that changes the disk. The same call then completes the set, and no acked write
+is missing."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ CELLS = 3
 NAMES = [f"orders-{number}" for number in range(6)]
 CONFIG = TopicConfig(durability=Durability.FSYNC)
 DISK = TopicConfig(durability=Durability.DISK)
-#: Calls at which it is stopped, other than in the soak tier, which visits each.
+#: The calls at which it is stopped. The soak tier visits every call.
 SAMPLE = 40
 
 
 async def _filled(*, cleanly: bool) -> SimDisk:
-    """A directory of one engine, closed or killed; killed, its last records are in the page cache only."""
+    """A directory of one engine, closed or killed. If killed, its last records are in the page cache only."""
     session = Session(SimDisk(), SMALL)
     await session.start()
     for name in NAMES:
@@ -83,7 +83,7 @@ def test_a_set_is_made_whatever_call_it_was_stopped_at(cleanly: bool) -> None:
         disk.crash_at(point, rng.choice(list(When)))
         run(until_crash(disk, _make(disk)))
         stopped += disk.crashed
-        # A power cut may take what is of class disk, as it may of an engine; so only the clean directory meets one.
+        # As in an engine, a power cut may take writes of class disk, so the power is only cut on the clean directory.
         found = disk.power_cut(rng.choice(list(Loss)), rng.randrange(1 << 30)) if cleanly else disk.process_kill()
         if read_set(found, ROOT) is None:
             run(_make(found))

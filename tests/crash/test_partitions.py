@@ -20,7 +20,7 @@ from tests.support.sim_disk import Loss, SimDisk, When
 from tests.support.spec_decoder import Decoded, read_files
 from tests.support.spec_partitions import unfinished
 
-assert partition_workloads  # enters its own into the table
+assert partition_workloads  # it registers its own in the table
 NAMES = [name for name in WORKLOADS if name.startswith("partitions_") and name != "partitions_on_a_full_disk"]
 
 
@@ -33,7 +33,7 @@ def problems(workload: Workload, point: CrashPoint, cut: Cut) -> list[str]:
     """Problems in the files after the cut, and in those after the next start."""
     crashed = run_until(workload, point)
     disk = cut.of(crashed.disk)
-    # Other files may be half written, which is for recovery to see to.
+    # Other files may be half written, which recovery handles.
     found = [each for each in undecodable(disk) if "partition" in each]
 
     async def start() -> None:

@@ -1,4 +1,5 @@
-"""Another number of log shards: a start may end anywhere in the change, and either count starts from what that left."""
+"""Another number of log shards: a start may end anywhere during the change, and either number starts from what that
+left."""
 
 from __future__ import annotations
 
@@ -249,7 +250,7 @@ async def test_a_full_disk_refuses_the_change_and_the_old_count_still_starts() -
     for _ in range(8):
         await session.append("f", 3)
         await session.append("d", 3, size=300)
-    await session.close()  # its word that the segment files are right must not be taken any more
+    await session.close()  # its statement that the segment files are right must not be trusted any more
     disk = session.disk.process_kill()
     before = segment_files(disk)
     disk.capacity_bytes = disk.used_bytes + 1500

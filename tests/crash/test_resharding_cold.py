@@ -1,5 +1,5 @@
-"""Another shard count while segments are in the cold tier: they stay where they are, and all that is done to them goes
-on reaching both tiers."""
+"""Another shard count while segments are in the cold tier: they stay where they are, and all changes to them still
+reach both tiers."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def settle(s: Session) -> None:
 
 
 async def some_of_it_cold(s: Session) -> None:
-    """Segments in both tiers; deletions in cold ones that the files know of, that they do not, and that are owed."""
+    """Segments in both tiers, and deletions in cold ones: known to the files, not yet known to them, and pending."""
     await some_of_everything(s)
     await settle(s)
     for tag in ("p", "q", "p", "r"):

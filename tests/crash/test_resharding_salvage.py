@@ -29,7 +29,7 @@ async def damaged_at(write: int, *, snapshot: bool = False) -> Damaged:
 
 
 async def reopened(session: Session, damaged: Damaged, count: int) -> tuple[Session, dict[str, TopicView]]:
-    """A normal start with this count behind a kill, held to what salvage may have done."""
+    """A normal start with this count after a kill, compared with what salvage may have done."""
     again = await damaged.open(shards(NORMAL, count), session.disk.process_kill())
     assert len(again.engine.shards) == count
     seen = await view(again.engine)

@@ -1,4 +1,4 @@
-"""`verify` of a directory in which a change of the shard count came to a sudden end, at any of its steps."""
+"""`verify` of a directory in which a change of the shard count was interrupted at any of its steps."""
 
 from __future__ import annotations
 

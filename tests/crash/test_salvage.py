@@ -1,5 +1,5 @@
-"""TOPICS_RECOVERY=salvage: damage is given up, as little as can be, every loss is announced, and the next start is a
-normal one."""
+"""TOPICS_RECOVERY=salvage gives up as little as possible of a damaged log, announces every loss, and the next start is
+a normal one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every workload of every family, stopped at calls to the disk, in every way, and with calls failing.
+"""Every workload of every family, stopped at calls to the disk in every way, and with failing calls.
 
 See `crash_sweep`. `queues-...` is a workload of the family of queues.
 """
@@ -27,7 +27,7 @@ from tests.support.crash_session import ROOT
 from tests.support.crash_sweep import SIZES, Size, Sweep, torn_cuts
 
 for module in (cold_workloads, consumed_workloads, packed_workloads, partition_workloads, segment_workloads):
-    assert module  # enters its own into the table
+    assert module  # it registers its own in the table
 
 FAMILIES: dict[str, Sweep[Any, Any]] = {
     "records": Sweep(WORKLOADS, crash_run, points=30, errors=20, cuts=torn_cuts),
@@ -57,7 +57,7 @@ def test_a_workload_makes_the_same_calls_every_time(name: str) -> None:
 
 
 def calls_of(workload: Workload) -> list[str]:
-    """Calls to the disk, without the cluster id, which is another one every time."""
+    """Calls to the disk, without the cluster id, which is different in every run."""
     disk = trace(workload).disk
     cluster_id = disk.read_file(f"{ROOT}/FORMAT").split()[1].decode()
     return [str(call).replace(cluster_id, "<cluster id>") for call in disk.calls]

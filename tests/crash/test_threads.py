@@ -1,4 +1,4 @@
-"""Writer threads as they are in service: many writers at once, crashes and failures under load, stops under load."""
+"""Real writer threads: many writers at once, crashes and failures under load, and stops under load."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ def threaded(disk: SimDisk, options: Options = OPTIONS) -> Session:
 
 @asynccontextmanager
 async def stopped_after(session: Session) -> AsyncIterator[Session]:
-    """Started; its threads have ended when this ends, whether its machine stopped or not.
+    """A started engine. Its threads have ended when this ends, whether its machine stopped or not.
 
-    A writer that outlived its test would die of its stopped disk, or of its closed loop, in the next one, which pytest
-    then holds to be at fault.
+    A writer that outlived its test would fail on its stopped disk or its closed loop during the next test, which pytest
+    would then blame.
     """
     await session.start()
     engine = session.engine
@@ -120,7 +120,7 @@ async def test_sixteen_writers_per_class_survive_on_the_real_disk(tmp_path: Path
         in_order(session, await load(session, rounds=4))
         await session.snapshot()
         in_order(session, await load_more(session))
-        shutil.copytree(data, copy)  # what a process finds whose predecessor was killed now
+        shutil.copytree(data, copy)  # what a process finds whose predecessor was killed at this moment
         await session.engine.close()
     after = Engine(copy, OPTIONS)
     await after.start()
@@ -219,7 +219,7 @@ async def test_a_snapshot_between_the_acks_of_a_group_loses_no_write_of_the_grou
 
 
 async def chaos(seed: int) -> None:
-    """Anything goes wrong under any load; then every kind of end is looked at."""
+    """Anything goes wrong under any load. Then every kind of end is checked."""
     rng = Random(seed)
     disk = SimDisk()
     options = msgspec.structs.replace(OPTIONS, wal_shards=rng.randint(1, 3), wal_file_bytes=rng.choice([4096, 16384]))

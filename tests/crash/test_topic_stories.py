@@ -1,4 +1,4 @@
-"""Topics and time over crashes: deletions that were not synced, class changes, clocks that jump."""
+"""Topics and time over crashes: deletions that were not synced, class changes, and clocks that jump."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The workloads of the crash sweep: short lives of an engine, one subject each, the same in every run."""
+"""The workloads of the crash sweep: short histories of an engine, one subject each, the same in every run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Body = Callable[[Session], Awaitable[None]]
 
 
 def workload(options: Options = SMALL) -> Callable[[Body], Body]:
-    """Enter a body under its own name."""
+    """Register a function under its own name."""
 
     def enter(body: Body) -> Body:
         WORKLOADS[body.__name__] = Workload(body.__name__, body, options)
@@ -79,7 +79,7 @@ async def mixed_classes(s: Session) -> None:
 async def singles_of_one_turn(s: Session) -> None:
     for name, config in (("f", FSYNC), ("d", DISK), ("c", with_class(FSYNC, cap_records=5)), ("e", EPHEMERAL)):
         if not await s.put(name, config):
-            return  # of several that make a topic at once the ledger does not know which one did
+            return  # if several create a topic at once, the ledger does not know which one did
     for size in (30, 900):
         await s.together(*(s.append(name, size=size, soon=True) for name in "ffdffdceccf"))
         await s.together(s.append("f", 2), s.append("f", soon=True), s.append("d", soon=True), s.append("f", soon=True))

@@ -1,4 +1,4 @@
-"""Requests of one topic, through a gateway to the cell that has it."""
+"""Requests for one topic, through a gateway to the cell that has it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a client is told when a cell is not there, goes away, or does not have the topic."""
+"""The answer to a client when a cell is down, goes away, or does not have the topic."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.scripted_cell import ScriptedCell, answer
 NAMES = [f"t{number}" for number in range(100)]
 #: A topic of cell 0, and one of cell 1.
 AT_0, AT_1 = (next(name for name in NAMES if home_cell(name, 2) == cell) for cell in (0, 1))
-#: Small JSON goes past ASGI; another content type does not.
+#: Small JSON bypasses ASGI; another content type does not.
 PATHS = ["hot", "general"]
 
 
@@ -73,7 +73,7 @@ async def test_the_outcome_is_unknown_if_the_cell_goes_away_and_nothing_is_sent_
         assert response.headers["retry-after"]
         assert len(cell.requests) == 1
         read = await client.get(f"/v0/topics/{AT_0}")
-        assert outcome(read) == (503, "not_ready", "none")  # a read has done nothing
+        assert outcome(read) == (503, "not_ready", "none")  # a read changes nothing
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -174,7 +174,7 @@ async def test_a_connection_that_its_cell_has_closed_is_not_used_again(tmp_path:
 
 
 async def test_an_answer_without_a_reader_is_not_read_from_the_cell(tmp_path: Path) -> None:
-    """The gateway has no more of it in memory than its buffers hold, however long it is."""
+    """The gateway holds no more of it in memory than its buffers, however long it is."""
     size = 64 << 20
     written = 0
 

@@ -1,4 +1,4 @@
-"""Streams of topics that live in several cells."""
+"""Streams of topics in several cells."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Bytes as they were once written to disk, kept for good. See README.md here."""
+"""Bytes that were once written to disk, kept for good. See README.md here."""

@@ -20,7 +20,7 @@ CONFIGS = {
     AUDIT: {"type": "log", "durability": "disk"},
 }
 
-#: What a reader finds: topic → seq → (node, tag, body). Seqs 1 and 2 of orders are evicted, 4 is deleted.
+#: The content for readers: topic → seq → (node, tag, body). Seqs 1 and 2 of orders are evicted, and 4 is deleted.
 RECORDS: dict[str, dict[int, tuple[bytes, bytes, bytes]]] = {
     "orders": {
         3: (b"till-1", b"eu", b'{"data":{"price":1.10},"meta":{"k":"v"}}'),
@@ -92,7 +92,7 @@ def _stored(topic: str, seq: int, flags: int = 0) -> tuple[bytes, int, bytes, by
 
 
 def _snapshot(as_of: tuple[int, int]) -> bytes:
-    """As it was when the first file was complete."""
+    """The directory when the first file was complete."""
     common = {"partition": 0, "partitions": 1, "absorbed": 0, "floors": {}, "loss": [], "paused": False, "as_of": as_of}
     heads = {ORDERS: ("orders", 2, 0, 2, 2), AUDIT: ("audit", 1, 2, 1, 4)}
     sections = [

@@ -29,7 +29,7 @@ DURABLE, MORE, BINARY = 4, 8, 16
 
 @dataclass(frozen=True, kw_only=True)
 class GoldenFrame:
-    """The arguments of one frame; `control` is its decoded data where it is a control frame."""
+    """The arguments of one frame. `control`: the decoded data of a control frame."""
 
     type: FrameType
     flags: int = 0
@@ -240,7 +240,7 @@ def files() -> dict[str, bytes]:
 
 
 def directory_paths() -> dict[str, Path]:
-    """Where each file of the golden data directory is kept. Its name there ends in .bin, since it is no text."""
+    """Where each file of the golden data directory is stored. Its name there ends in .bin, because it is not text."""
     folder = FOLDER / "directory"
     return {
         path.relative_to(folder).as_posix().removesuffix(".bin"): path for path in folder.rglob("*") if path.is_file()
@@ -250,7 +250,7 @@ def directory_paths() -> dict[str, Path]:
 def show() -> None:
     """The values that the independent decoder reads in each file."""
     for path in sorted(FOLDER.glob("frame-*.bin")):
-        # A SyncPoint says where it lies, so it is put there.
+        # A SyncPoint contains its own offset, so it is filled in.
         at = FRAMES["sync-point"].control.at if path.stem == "frame-sync-point" else 0  # type: ignore[union-attr]
         frame = decode_frame(bytes(at) + path.read_bytes(), at, path.name)
         print(frame)

@@ -1,6 +1,6 @@
 """Values of the golden `.zdata` files, by their names in v1/.
 
-The compressed block is given as bytes: other versions of zstd may compress the same to others.
+The compressed block is given as bytes: other versions of zstd may compress the same data differently.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ class GoldenTags:
 TAG_FILES: dict[str, GoldenTags] = {
     "tag-file-of-no-tags.bin": GoldenTags(data_bytes=58),
     "tag-file-one-tag.bin": GoldenTags(data_bytes=64, pairs=[(b"orders", 1)]),
-    # Tags that begin with one another, runs of several entries, a rewritten segment in the middle of a log.
+    # Tags that are prefixes of others, runs of several entries, a rewritten segment in the middle of a log.
     "tag-file-many.bin": GoldenTags(
         first_seq=(1 << 40) + 1,
         gen=12,

@@ -1,4 +1,4 @@
-"""A small segment of format version 1, as bytes: frames live and deleted, seqs without a record. See README.md."""
+"""A small segment of format version 1, as bytes: live and deleted frames, and seqs without a record. See README.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Both Helms, and the chart as they render it."""
+"""Both versions of Helm, and the chart as they render it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _leave_out(
 
 @pytest.fixture(scope="session")
 def bare_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Debian as debootstrap makes it, of the release that the image is made from, and as slim as that."""
+    """Debian made by debootstrap, of the release that the image is based on, in the slim variant."""
     folder = tmp_path_factory.mktemp("debian") / "root"
     subprocess.run(["debootstrap", "--variant=minbase", containerfile.suite(), str(folder)], check=True, timeout=1200)
     unwanted = [f"usr/share/{name}" for name in ("doc", "man", "info")]
@@ -44,7 +44,7 @@ def bare_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for path in unwanted:
         shutil.rmtree(folder / path, ignore_errors=True)
         (folder / path).mkdir(exist_ok=True)
-    (folder / "etc/hosts").write_text("127.0.0.1 localhost\n")  # whatever runs a container gives it that
+    (folder / "etc/hosts").write_text("127.0.0.1 localhost\n")  # a container engine provides that
     return folder
 
 

@@ -53,7 +53,7 @@ def test_every_setting_of_the_chart_exists_and_is_valid(
     assert set(found) <= VARIABLES
     (tmp_path / "keys").write_text("key\n")
     for name, value in found.items():
-        # The file is mounted in a pod; which value a variable has is as in the pod otherwise.
+        # The file is mounted in a pod. Variables have the same values as in other pods.
         monkeypatch.setenv(name, str(tmp_path / "keys") if name == "TOPICS_API_KEYS_FILE" else value)
     taken = Settings()  # pyright: ignore[reportCallIssue]
     for name, value in found.items():
@@ -278,7 +278,7 @@ def test_probes_call_existing_paths(documents: Sequence[Document]) -> None:
     served = openapi(OPERATIONS)["paths"]
     found = broker(documents)
     paths = {name: found[name]["httpGet"]["path"] for name in ("startupProbe", "livenessProbe", "readinessProbe")}
-    # Readiness is 503 during a replay: what ends a pod must never ask for it.
+    # Readiness is 503 during a replay, so nothing that ends a pod may depend on it.
     assert paths == {"startupProbe": "/v0/health", "livenessProbe": "/v0/health", "readinessProbe": "/v0/ready"}
     assert set(paths.values()) <= set(served)
     tls = "TOPICS_TLS_CERT" in settings(documents)

@@ -42,7 +42,7 @@ def exporter(images: Image) -> Path:
 
 
 class InRoot(Pod):
-    """A pod of the chart in that root: read-only, without rights, as the user that the chart says."""
+    """A pod of the chart in that root: read-only, without privileges, as the chart's user."""
 
     def __init__(self, documents: Sequence[Document], pod: Document, directory: Path, root: Path) -> None:
         directory.mkdir(exist_ok=True)
@@ -50,7 +50,7 @@ class InRoot(Pod):
         self._root = root
         self._user: int = pod["spec"]["securityContext"]["runAsUser"]
         directory.chmod(0o755)
-        # What fsGroup does, and where the port is written to.
+        # What fsGroup does, and where the port is written.
         for folder in [*self.mounts.values()]:
             subprocess.run(["chown", "-R", f"{self._user}:{self._user}", str(folder)], check=True)
         for path in self.mounts:
@@ -69,7 +69,7 @@ class InRoot(Pod):
 
 
 class BrokerInRoot(InRoot, BrokerPod):
-    """The broker's."""
+    """The broker of that root."""
 
     @property
     def port_file(self) -> tuple[str, Path]:

@@ -31,7 +31,7 @@ def options(*values: str) -> list[str]:
 
 @pytest.fixture
 def usual(helm: Helm) -> Sequence[Document]:
-    """The chart as it is, with somewhere to put backups."""
+    """The chart with its defaults, and a place for backups."""
     return helm.render(*options("backup.existingClaim=backups", "backup.schedule=@daily"))
 
 

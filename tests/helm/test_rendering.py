@@ -1,4 +1,4 @@
-"""Both Helms render the same, and Kubernetes from the oldest to the newest would take it."""
+"""Both versions of Helm render the same, and Kubernetes from the oldest to the newest version accepts it."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ def cluster() -> Iterator[FakeCluster]:
 
 
 def secret(helm: Helm, cluster: FakeCluster, folder: Path) -> Document:
-    """As it is rendered where there is a cluster to be asked."""
+    """Rendered as with a cluster that can be asked."""
     where = ("--kubeconfig", str(cluster.kubeconfig(folder)), "--namespace", NAMESPACE)
     how = ("--dry-run=server", "--disable-openapi-validation")
     done = helm.run("template", RELEASE, str(CHART), *where, *how)
@@ -30,7 +30,7 @@ def secret(helm: Helm, cluster: FakeCluster, folder: Path) -> Document:
 
 
 def install(cluster: FakeCluster, made: Document) -> None:
-    """As Helm does it, which notes whose it is."""
+    """As Helm does it, which notes the owner."""
     owner = {"meta.helm.sh/release-name": RELEASE, "meta.helm.sh/release-namespace": NAMESPACE}
     installed = made | {"metadata": made["metadata"] | {"namespace": NAMESPACE, "annotations": owner}}
     cluster.secrets[NAMESPACE, made["metadata"]["name"]] = installed

@@ -1,1 +1,1 @@
-"""The HTTP API: most of it against the application in process, the server itself over sockets."""
+"""The HTTP API: most tests use the application in process, some use the server over sockets."""

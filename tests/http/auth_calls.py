@@ -1,4 +1,4 @@
-"""Keys in tests, and which scopes every operation needs, written down a second time.
+"""Keys in tests, and the scopes that every operation needs, written a second time.
 
 Source: docs/reference/api.md#keys.
 """
@@ -20,7 +20,7 @@ _V3G: Final = f"{_V3}/consumer-groups/{{}}"
 _KT: Final = "/topics/{}"
 _KI: Final = "/consumers/{}/instances/{}"
 
-#: Method and path → the scopes that are needed, all of them; OPEN: none, and no key.
+#: Method and path → the scopes that are all needed. OPEN: none, and no key.
 EXPECTED: Final[dict[tuple[str, str], str]] = {
     ("GET", "/v0/topics"): R,
     ("GET", _T): R,
@@ -81,7 +81,7 @@ EXPECTED: Final[dict[tuple[str, str], str]] = {
     ("GET", f"{_KT}/partitions/{{}}/offsets"): R,
     ("GET", f"{_KT}/partitions/{{}}/records"): R,
     ("GET", "/brokers"): R,
-    # Of one that does not commit by itself.
+    # For a consumer that does not commit by itself.
     ("POST", "/consumers/{}"): R,
     ("DELETE", _KI): R,
     ("POST", f"{_KI}/subscription"): R,
@@ -134,15 +134,15 @@ EXPECTED: Final[dict[tuple[str, str], str]] = {
     ("GET", f"{_V3G}/lag-summary"): R,
 }
 
-#: What a request has for a body where {} asks for more than the operation as such.
+#: The body of a request if {} needs other scopes than the operation as such.
 BODIES: Final = {("POST", "/consumers/{}"): {"auto.commit.enable": "false"}}
 
-#: Every set of scopes, as it is written.
+#: Every set of scopes, in the form of the setting.
 GRANTS: Final = ["+".join(chosen) for count in range(1, len(SCOPES) + 1) for chosen in combinations(SCOPES, count)]
 
 
 def key(scopes: str, prefix: str = "") -> str:
-    """The key that has just these."""
+    """The key with exactly these scopes."""
     return f"key-{scopes.replace('+', '')}-{prefix or 'any'}"
 
 

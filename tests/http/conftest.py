@@ -1,4 +1,4 @@
-"""Fixtures of the HTTP tests: the application on a real engine, and a client that speaks to it."""
+"""Fixtures of the HTTP tests: the application on a real engine, and a client for it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def engine(tmp_path: Path) -> AsyncIterator[Engine]:
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    """Override it in a module to test under other limits."""
+    """Override it in a module to test with other limits."""
     return Settings(data_dir=tmp_path / "data")
 
 
@@ -48,7 +48,7 @@ def client_of(broker: Broker) -> httpx.AsyncClient:
 
 @pytest.fixture
 async def server() -> AsyncIterator[HotServer]:
-    """A server with a topic `t`. Override it in a module that wants another."""
+    """A server with a topic `t`. Override it in a module that needs another topic."""
     async with HotServer() as server:
         await server.topic("t")
         yield server

@@ -29,5 +29,5 @@ async def post(client: httpx.AsyncClient, what: str, url: str = URL, **fields: A
 
 
 async def data(client: httpx.AsyncClient, url: str = URL, **fields: Any) -> list[Any]:
-    """The data of the records that a read gives."""
+    """The data of the records that a read returns."""
     return [record["data"] for record in (await post(client, "read", url, **fields))["records"]]

@@ -1,4 +1,4 @@
-"""A broker that has had everything used that a metric tells of."""
+"""A broker in which everything has been used that a metric counts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.http.queue_calls import queue
 
 
 async def use_everything(client: httpx.AsyncClient, broker: Broker) -> None:
-    """Every metric with labels has a value then; those of keys only if the broker has keys.
+    """Afterwards every metric with labels has a value; metrics of keys only if the broker has keys.
 
     The broker may have at most one watch session.
     """

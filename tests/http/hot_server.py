@@ -1,4 +1,4 @@
-"""A broker on a real port, in this process and on a disk in memory, and connections that speak bytes to it.
+"""A broker on a real port, in this process and with a disk in memory, and connections that send bytes to it.
 
 async with HotServer() as server:
     wire = await server.connect()
@@ -31,13 +31,13 @@ from storage.metric_table import Sample
 from tests.support.sim_disk import SimDisk
 from tests.unit.storage.machine import DATA, options
 
-#: Sends a request the long way: parameters of a media type are not looked at on the short one.
+#: Sends a request along the slow path: the fast path does not accept parameters of a media type.
 ASGI = {"content-type": "application/json; charset=utf-8"}
 PATIENCE_S = 20
 
 
 class Reply(NamedTuple):
-    """One answer as it came."""
+    """One answer as it was received."""
 
     status: int
     headers: list[tuple[str, str]]
@@ -73,7 +73,7 @@ class Wire:
         self.writer.write(b"".join(parts))
 
     async def answer(self) -> Reply:
-        """The next answer."""
+        """Read the next answer."""
         async with asyncio.timeout(PATIENCE_S):
             head = (await self._reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
             pairs = [line.split(": ", 1) for line in head[1:] if line]
@@ -83,16 +83,16 @@ class Wire:
             return Reply(status, headers, await self._reader.readexactly(size))
 
     async def read(self) -> bytes:
-        """The bytes that have come, at least one; b"" at the end."""
+        """The bytes that have arrived, at least one; b"" at the end."""
         return await self._reader.read(1 << 16)
 
     async def ended(self) -> None:
-        """The server closes the connection, and says no more."""
+        """Check that the server closes the connection without sending more."""
         async with asyncio.timeout(PATIENCE_S):
             assert await self._reader.read() == b""
 
     async def close(self) -> None:
-        """Without a word. The server sees the end of this side, as of a client that reads on."""
+        """Close this side without a request. The server sees the end of this side, as of a client that reads on."""
         self.transport.abort()
         with contextlib.suppress(OSError):
             await self.writer.wait_closed()
@@ -105,7 +105,7 @@ class Wire:
 
 
 class HotServer:
-    """`taken` counts writes that bypassed ASGI and that the engine accepted at once; `left` those that continued in a
+    """`taken` counts writes that bypassed ASGI and that the engine accepted at once, `left` those that continued in a
     task. `is_direct` is set while a request that bypasses ASGI is begun.
     """
 
@@ -156,7 +156,7 @@ class HotServer:
         hot.take = direct
 
     def _count_together(self) -> None:
-        """Count the writes of single records that came together; they are tried together first, then each alone."""
+        """Count the writes of single records that arrived together. They are tried together first, then each alone."""
         engine, together = self.engine, self.engine.appender
         try_append_coalesced, attempt = engine.try_append_coalesced, together._attempt  # pyright: ignore[reportPrivateUsage]
         direct: set[Any] = set()
@@ -209,7 +209,7 @@ class HotServer:
         return await wire.answer()
 
     def stop(self) -> asyncio.Task[None]:
-        """Like a signal whose drain is over. The returned awaitable ends with the server."""
+        """Like a signal whose drain is over. The returned awaitable completes with the server."""
         assert self._serving is not None
         self.broker.stopping = True
         self.server.request_stop()

@@ -1,4 +1,4 @@
-"""Connections whose next request has a head that came before; `agains` in `conftest` counts these requests."""
+"""Connections whose next request has the same head as one before. `agains` in `conftest` counts these requests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GET = b"GET /v0/topics/t HTTP/1.1\r\nhost: localhost\r\n\r\n"
 
 
 async def warm(server: HotServer, *requests: bytes) -> Wire:
-    """A connection whose next requests like these need not be parsed."""
+    """A connection whose next requests like these need no parsing."""
     wire = await server.connect()
     for request in requests or (post("t", ONE),):
         wire.send(request)
@@ -25,7 +25,7 @@ async def warm(server: HotServer, *requests: bytes) -> Wire:
 
 @asynccontextmanager
 async def under_way(server: HotServer, wire: Wire, request: bytes) -> AsyncGenerator[None]:
-    """The request is sent, and is not answered in here."""
+    """Send the request and return before its answer."""
     with server.disk.hold("pwritev", "*/wal-*", times=1) as gate:
         wire.send(request)
         await asyncio.to_thread(gate.wait_held)

@@ -25,7 +25,7 @@ async def call(client: httpx.AsyncClient, operation: str, *, name: str = "q", **
 
 
 async def claim(client: httpx.AsyncClient, **fields: Any) -> list[dict[str, Any]]:
-    """The jobs that a claim is given."""
+    """The jobs that a claim returns."""
     return (await call(client, "claim", **({"node": "w", "max": 1000} | fields)))["claimed"]
 
 

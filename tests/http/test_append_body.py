@@ -1,4 +1,5 @@
-"""The body of an append is decoded by structs and documented by a model: both take the same, field by field."""
+"""The body of an append is decoded by structs and documented by a model. Both accept the same values, field by
+field."""
 
 from __future__ import annotations
 
@@ -17,20 +18,20 @@ from schemas.records import AppendRecord, AppendRequest
 from storage.errors import InvalidRequest
 from storage.records.values import NewRecord
 
-#: Of every kind that JSON has, at the edges of what numbers may be.
+#: Values of every JSON kind, and the limits of numbers.
 VALUES: list[str] = [
     "null", "true", "false", "0", "1", "-1", "1.0", "1e1", "1.5", str(2**64 - 1), str(2**64), '""', '"x"', "[]",
     '["x"]', "{}", '{"x":1}',
 ]  # fmt: skip
 _OWN_RULES = {
-    #: A job is put off by at most 366 days: the queue says so, and the model in its schema.
+    #: A job is delayed by at most 366 days, according to the queue and to the schema of the model.
     ("delay_ms", str(2**64 - 1)),
     ("deliver_at", str(2**64 - 1)),
 }
 
 
 def bodies() -> Iterator[tuple[str, str, bytes]]:
-    """Field, value and body: each field of a record and of the body with each value, and without it."""
+    """Field, value and body: each field of a record and of the body with each value, and without the field."""
     for field in ("data", "meta", "tag", "node", "delay_ms", "deliver_at", "unknown"):
         for value in VALUES:
             record = f'"{field}":{value}' if field == "data" else f'"data":1,"{field}":{value}'
@@ -47,7 +48,7 @@ def bodies() -> Iterator[tuple[str, str, bytes]]:
 
 
 def refused_by_the_model(body: bytes) -> str | None:
-    """The first field that it does not take; None: it takes all."""
+    """The first field that it refuses; None if it accepts all."""
     try:
         AppendRequest.model_validate(strict_json.loads(body))
     except ValidationError as error:

@@ -15,7 +15,7 @@ NO_U64 = ["-1", "18446744073709551616", "1.5", "true", '"1"', "[]", "9" * 5000]
 
 
 async def refuse(client: httpx.AsyncClient, text: str | bytes, field: str, code: str = "invalid_request") -> None:
-    """Neither an absent topic nor an existing one takes it."""
+    """Neither a missing topic nor an existing one stores it."""
     refused_field(await client.post("/v0/topics/absent", content=text, headers=JSON), field, code)
     refused(await client.get("/v0/topics/absent"), 404, "topic_not_found")
     await fill(client, "there", 1)

@@ -28,9 +28,9 @@ from tests.support.attacks import AMBIGUOUS, METHODS, RUBBISH, SMUGGLED, TARGETS
 SERVERS = ["zttp", "httptools"]
 GET = f"GET /v0/topics/{THERE} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode()
 PATIENCE_S = 20
-#: What asks a file system for something by name (the table of audit events in Python's library reference).
+#: Audit events of calls that access a file by name (see the table in Python's library reference).
 FILE_EVENTS = {"open", "os.listdir", "os.scandir", "os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.link"}
-#: Kept open by a server that waits for the rest: an end that never comes is another test's (`test_slow_clients`).
+#: A server keeps these open to wait for the rest. `test_slow_clients` tests ends that never come.
 UNFINISHED = {"TLS"}
 OWN_SOURCES = os.path.dirname(broker.__file__)
 
@@ -40,7 +40,7 @@ _watched: list[str] | None = None
 def _hook(event: str, arguments: tuple[Any, ...]) -> None:
     if _watched is not None and event in FILE_EVENTS and isinstance(arguments[0], str | bytes):
         path = os.fsdecode(arguments[0])
-        # The framework looks an endpoint up in its source to say where a refusal comes from.
+        # The framework reads the source of an endpoint to say where a refusal comes from.
         if not (path.startswith(OWN_SOURCES) and path.endswith(".py")):
             _watched.append(f"{event} {path!r}")
 
@@ -50,7 +50,7 @@ sys.addaudithook(_hook)
 
 @contextmanager
 def no_file_touched() -> Iterator[None]:
-    """The broker's own disk is in memory: whatever is asked of the real one was asked for by a request."""
+    """The broker's own disk is in memory, so every access to the real one was caused by a request."""
     global _watched
     _watched = []
     try:
@@ -64,7 +64,7 @@ def no_file_touched() -> Iterator[None]:
 async def server(request: pytest.FixtureRequest) -> AsyncIterator[HotServer]:
     async with HotServer(http=request.param) as server:
         await server.topic(THERE)
-        await server.ask(GET)  # whatever is imported late is imported now
+        await server.ask(GET)  # everything that is imported late is imported now
         yield server
 
 
@@ -78,7 +78,7 @@ async def still_serves(server: HotServer) -> None:
 
 
 async def statuses(wire: Wire) -> list[int]:
-    """Of all answers until the server closes the connection. Raises TimeoutError when it does not."""
+    """The statuses of all answers until the server closes the connection. Raises TimeoutError if it does not."""
     got = b""
     async with asyncio.timeout(PATIENCE_S):
         try:
@@ -162,7 +162,7 @@ async def test_a_proxy_request_is_refused(server: HotServer) -> None:
 async def test_a_write_followed_by_invalid_bytes_is_answered(
     server: HotServer, what: str, kind: dict[str, str]
 ) -> None:
-    """A refusal in place of its answer would mean that the write was not done."""
+    """If a refusal took the place of its answer, the client would believe that the write was not done."""
     wire = await server.connect()
     wire.send(post(THERE, records(1), kind) + (AMBIGUOUS | RUBBISH)[what])
     found = await statuses(wire)
@@ -197,7 +197,7 @@ async def test_an_invalid_chunked_body_is_refused_after_earlier_answers(server: 
         found = await statuses(wire)
         assert found[:ahead] == [200] * len(found[:ahead])
         assert all(status == 400 for status in found[ahead:])
-    # Where the connection was cut, a write ahead of the rubbish may be on its way still.
+    # If the connection was cut, a write before the garbage may still be in progress.
     tasks, shards = server.server.server_state.tasks, server.engine.shards
     await soon(lambda: not tasks and not any(each.unresolved for each in shards))
     await still_serves(server)
@@ -246,7 +246,7 @@ async def guarded(request: pytest.FixtureRequest) -> AsyncIterator[HotServer]:
 async def test_a_request_with_two_keys_is_unauthorized(
     guarded: HotServer, keys: tuple[str, str], kind: dict[str, str]
 ) -> None:
-    """What stands before the broker may have looked at the other one."""
+    """A proxy in front of the broker may have looked at the other one."""
     head, body = post(THERE, records(1), kind).split(b"\r\n\r\n")
     twice = b"".join(b"\r\nAuthorization: Bearer " + key.encode() for key in keys)
     answer = await guarded.ask(head + twice + b"\r\n\r\n" + body)

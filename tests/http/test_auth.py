@@ -206,7 +206,7 @@ async def test_the_query_may_carry_the_key_for_event_streams_alone(http: httpx.A
     async with http.stream("GET", f"/v0/topics/alpha/work?node=n&token={key('r+w')}") as answer:
         assert answer.status_code == 200
     refused(await http.get(f"/v0/topics/alpha/work?node=n&token={key('r')}"), 403, "forbidden")
-    # A wrong header is not mended by the query.
+    # A wrong header is not replaced by the query.
     refused(await http.get(f"{path}?token={key('r')}", headers=bearer("nobody")), 401, "unauthorized")
     for method, other in (
         ("GET", "/v0/topics"),

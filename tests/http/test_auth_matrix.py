@@ -44,14 +44,14 @@ def served(broker: Broker) -> dict[tuple[str, str], int | None]:
 
 
 def path_of(template: str, name: str, at: int | None = 0) -> str:
-    """With the name as its parameter `at`."""
+    """The path with the name as its parameter `at`."""
     parts = template.split("{}")
     named = at or 0
     return "1".join(parts[: named + 1]) + (name + "1".join(parts[named + 1 :]) if len(parts) > 1 else "")
 
 
 def is_proxys(template: str) -> bool:
-    """Whether it refuses in the words of the REST Proxy."""
+    """Whether it refuses in the format of the REST Proxy."""
     return template.startswith(("/topics", "/consumers", "/brokers", "/v3/"))
 
 
@@ -76,7 +76,7 @@ async def test_every_route_requires_its_scopes_and_prefix(broker: Broker) -> Non
             expected = EXPECTED[method, template]
             for scopes in GRANTS:
                 for prefix in ("", "alpha", "beta"):
-                    # Groups are of the key that made them: each key has one of its own.
+                    # Groups belong to the key that made them, so each key has one of its own.
                     own = template.startswith("/consumers/")
                     path = path_of(template, f"alpha-{prefix}-{scopes}" if own else "alpha-1", named)
                     body = BODIES.get((method, template))

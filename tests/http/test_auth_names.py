@@ -1,4 +1,4 @@
-"""Names in bodies, lists that are cut down to a key's prefixes, commands of a WebSocket, names in metrics."""
+"""Names in bodies, lists reduced to a key's prefixes, commands of a WebSocket, and names in metrics."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def settings(tmp_path: Path) -> Settings:
     return Settings.model_validate({"data_dir": tmp_path / "data", "api_keys": configured("alpha")})
 
 
-#: Each a request that is for alpha, with one other name in its body or query.
+#: Each is a request for alpha with one other name in its body or query.
 CARRIED: list[tuple[str, str, dict[str, Any]]] = [
     ("PUT", "/v0/topics/alpha", {"dead_letter": "NAME"}),
     ("PUT", "/v0/topics/alpha", {"type": "queue", "dead_letter": "NAME"}),
@@ -110,7 +110,7 @@ async def test_a_list_has_exactly_the_names_within_the_prefixes_of_a_key(
         for size in (1, 2, 3, 7, 1000):
             pages = await _pages(many, listed, given, prefix, size)
             assert [name for page in pages for name in page] == expected
-            # Every page is full but the last, and there is no page for nothing.
+            # Every page but the last is full, and no page is empty.
             assert [len(page) for page in pages[:-1]] == [size] * (len(pages) - 1)
             assert len(pages) == max(1, -(-len(expected) // size))
 

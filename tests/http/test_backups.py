@@ -1,4 +1,4 @@
-"""Backups over HTTP: begun, followed, and only where the broker may write."""
+"""Backups over HTTP: begun, observed, and written only where the broker allows it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Raw bytes that a program has appended past HTTP: every answer with records shows them in Base64."""
+"""Raw bytes that a program appended without HTTP: every answer with records shows them in Base64."""
 
 from __future__ import annotations
 

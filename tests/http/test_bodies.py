@@ -1,4 +1,4 @@
-"""Bodies: media type, size and compression are checked in this order, and before the content."""
+"""Bodies: media type, size and compression are checked in this order, before the content."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""gzip bodies that are small on the wire and much once decompressed: refused on every door, while others are served."""
+"""gzip bodies that are small on the wire and large once decompressed are refused everywhere, while others are
+served."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ PATIENCE_S = 30
 GZIP = {"content-encoding": "gzip"}
 JSON = GZIP | {"content-type": "application/json"}
 OF_THE_PROXY = GZIP | {"content-type": "application/vnd.kafka.json.v2+json"}
-#: What is deep, is no JSON or is nothing once it is decompressed is refused for that.
+#: A body that is too deep, not JSON or empty once decompressed is refused for that reason.
 STATUSES = {413, 400}
 DOORS = [
     ("POST", "/v0/topics/t", JSON),
@@ -56,7 +57,7 @@ async def test_a_body_with_too_many_gzip_members_is_refused_with_the_limit(serve
 async def test_health_is_answered_while_a_bomb_is_checked(
     server: HotServer, name: str, http2: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The decompressor stands still until others have been served: on the loop that would be for ever."""
+    """The decompressor waits until others have been served. On the loop it would wait for ever."""
     served, begun = threading.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
     real = inflate.gunzip

@@ -1,4 +1,4 @@
-"""Limits: exact when many come at once, given back when they are not needed any more, each with its metric."""
+"""Limits are exact under many simultaneous requests and released when they are not needed, and each has a metric."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def limited(server: HotServer) -> dict[str, float]:
 
 
 async def shown(server: HotServer, name: str, key: str | None = "one") -> float:
-    """A gauge, as /v0/metrics has it."""
+    """A gauge in /v0/metrics."""
     async with client(server, key) as http:
         lines = (await http.get("/v0/metrics")).text.splitlines()
     [value] = [float(line.rpartition(" ")[2]) for line in lines if line.startswith((f"{name} ", f"{name}{{"))]
@@ -43,7 +43,7 @@ async def shown(server: HotServer, name: str, key: str | None = "one") -> float:
 
 
 def unfinished(topic: str, headers: dict[str, str]) -> tuple[bytes, bytes]:
-    """A write without the end of its body, and the end."""
+    """A write without the end of its body, and that end."""
     whole = post(topic, records(1), headers)
     return whole[:-1], whole[-1:]
 
@@ -59,11 +59,11 @@ async def test_concurrent_requests_of_a_key_are_limited_exactly(kind: dict[str, 
         wires = await asyncio.gather(*(server.connect() for _ in range(2 * CROWD)))
         for wire in wires:
             wire.send(head)
-        # As many as are too many are answered; the others wait for the rest of their bodies.
+        # Requests beyond the limit are answered. The others wait for the rest of their bodies.
         await soon(lambda: limited(server).get("max_inflight_per_key") == CROWD)
         [one, two] = server.broker.gate.callers() if server.broker.gate else []
         assert (one.inflight, two.inflight) == (CROWD, 0)
-        # Others have their own; what ends work is let through.
+        # Other requests have their own limits, and requests that end work are let through.
         assert (await server.ask(post("t", records(1), bearer("two") | kind))).status == 200
         for call in ("ack", "nack", "extend"):
             answer = await server.ask(post(f"t/{call}", {"node": "n", "seqs": [1], "lease_ms": 1}, ONE | kind))
@@ -90,7 +90,7 @@ async def test_every_end_of_a_request_frees_its_inflight_slot(kind: dict[str, st
         await soon(lambda: one.inflight == 1)
         await gone.close()
         await soon(lambda: one.inflight == 0)
-        # A first write to a topic goes to ASGI after all; refusals of every kind; an answer that is a stream's.
+        # A first write to a topic goes to ASGI. So do refusals of every kind, and answers that are streams.
         assert (await server.ask(post("t", records(1), ONE | kind))).status == 201
         for body, status in ((b"{", 400), (b'{"records":[]}', 400), (b'{"records":[{"data":1}],"create":false}', 404)):
             assert (await server.ask(post("absent", body, ONE | kind))).status == status
@@ -121,7 +121,7 @@ async def test_a_waiting_request_does_not_count_as_in_flight() -> None:
             [one] = server.broker.gate.callers() if server.broker.gate else []
             assert one.inflight == 0
             assert await shown(server, "topics_parked_requests") == 4
-            assert await shown(server, "topics_key_inflight_requests") == 1  # the one that asks
+            assert await shown(server, "topics_key_inflight_requests") == 1  # the request that asks
             await fill(http, "log", 1)
             await fill(http, "q", 2)
         assert all(task.result().status_code == 200 for task in (*reads, *claims))
@@ -226,7 +226,7 @@ async def test_the_topic_limit_holds_for_every_way_of_creation() -> None:
         answers: list[httpx.Response] = await asyncio.gather(*calls)
         assert {answer.status_code for answer in answers} == {201, 429}
         assert limited(server) == {"max_topics": sum(answer.status_code == 429 for answer in answers)}
-        # A router that is refused may take its topics back, so that there is room again; there is never one too many.
+        # A router that is refused may remove its topics again, so that there is room. There is never one too many.
         there = await shown(server, "topics_topics", None)
         assert CROWD - 2 <= there <= CROWD
         for number in range(10):

@@ -1,4 +1,4 @@
-"""PATCH of topics, routers and consumers: named settings change, all others stay."""
+"""PATCH of topics, routers and consumers: the named settings change, and all others stay."""
 
 from __future__ import annotations
 

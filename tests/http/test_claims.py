@@ -1,4 +1,4 @@
-"""Claiming and settling jobs over HTTP: the form of answers, and waiting claims."""
+"""Claims, acks and nacks over HTTP: the form of answers, and waiting claims."""
 
 from __future__ import annotations
 

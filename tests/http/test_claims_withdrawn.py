@@ -66,7 +66,7 @@ async def test_a_claim_in_progress_of_a_closed_connection_is_undone_without_a_de
     await wire.close()
     await gone(server)
     await until(lambda: figures(server).ready == 2)
-    # Were it not forgiven, the jobs would have had their one delivery.
+    # If the delivery counted, the jobs would have had their only one.
     assert [job["$seq"] for job in await claim(http, node="v")] == [1, 2]
     assert figures(server).dead_lettered == 0
 

@@ -1,4 +1,4 @@
-"""The spans of the Python client and those of the broker are of one trace."""
+"""The spans of the Python client and those of the broker belong to one trace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""If-Match, If-None-Match and If-Range by themselves."""
+"""If-Match, If-None-Match and If-Range, without a server."""
 
 from __future__ import annotations
 

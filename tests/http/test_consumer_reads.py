@@ -1,4 +1,4 @@
-"""Reading by a consumer, committing, seeking."""
+"""Reads, commits and seeks of a consumer."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from storage import Engine
 from tests.http.calls import append, fill, refused, refused_field, state
 from tests.http.consumer_calls import URL, data, get, post, put
 
-#: Every call of one consumer, with a body that is right.
+#: Every call of one consumer, with a valid body.
 CALLS: list[tuple[str, str, dict[str, Any] | None]] = [
     ("PUT", "", {}),
     ("GET", "", None),
@@ -264,7 +264,7 @@ async def test_a_commit_of_a_topic_that_was_created_again_is_refused(client: htt
     assert (await post(client, "commit", seq=1, epoch=epoch))["cursor_seq"] == 1
     assert (await client.delete("/v0/topics/t")).status_code == 200
     await fill(client, "t", 3)
-    # Before the consumer: a topic that was created again has none, or another one of that name.
+    # Checked before the consumer: a topic that was created again has no consumer, or another one of that name.
     for _ in range(2):
         answer = await client.post(f"{URL}/commit", json={"seq": 2, "epoch": epoch})
         now = (await state(client, "t"))["epoch"]

@@ -21,7 +21,7 @@ from tests.http.everything import use_everything
 
 FILES = Path(__file__).resolve().parents[2] / "helm" / "files"
 KEY = "a-key-for-everything"
-#: What Prometheus itself puts on every sample of a target.
+#: The labels that Prometheus itself adds to every sample.
 TARGET = {"instance", "job"}
 NAME = re.compile(r"\btopics_[a-z_]+")
 BY = re.compile(r"\b(?:by|on)\s*\(([a-z_, ]+)\)")
@@ -55,7 +55,7 @@ async def client(broker: Broker) -> AsyncIterator[httpx.AsyncClient]:
 
 @pytest.fixture
 async def there(client: httpx.AsyncClient, broker: Broker) -> dict[str, set[str]]:
-    """The labels of each metric, of a broker that has one of everything."""
+    """The labels of each metric of a broker in which everything was used."""
     await use_everything(client, broker)
     answer = await client.get("/v0/metrics")
     found: dict[str, set[str]] = {}
@@ -110,7 +110,7 @@ COLUMNS = 24
 
 
 def layout_problems(panels: list[Any]) -> list[str]:
-    """Panels that lie on one another or beyond the edge, come in another order than they stand, or lack something."""
+    """Panels that overlap or exceed the edge, are in a different order than displayed, or lack a field."""
     problems: list[str] = []
     taken: dict[tuple[int, int], str] = {}
     last = (-1, -1)

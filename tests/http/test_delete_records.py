@@ -1,4 +1,4 @@
-"""Deleting records for good."""
+"""Deleting records permanently."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The order of deliveries when there are more records than time, and that every watcher gets all its records.
+"""The order of deliveries when there are more records than time. Every watcher gets all its records.
 
-Time stands still unless a test moves it. Watchers accept everything, so the order depends only on their turns: each
+Time stands still unless a test moves it. Watchers accept everything, so the order depends only on their turns. Each
 record is a turn.
 """
 
@@ -29,7 +29,7 @@ from tests.http.conftest import client_of
 from tests.unit.storage.machine import Machine
 
 ONE_BY_ONE = Options(limit=1, max_batch_bytes=1 << 20)
-#: In each topic. So many that turns are short all the time.
+#: Records in each topic: so many that turns are short all the time.
 WATCHERS = 24
 RECORDS = 40
 BANDS = {"lowest": -1, "low": 0, "high": 50, "highest": 500}
@@ -74,7 +74,7 @@ class Deliveries:
 
 @asynccontextmanager
 async def watched(broker: Broker, *topics: str, from_seq: int, watchers: int = WATCHERS) -> AsyncIterator[Deliveries]:
-    """Watchers of each of these topics that begin after this seq."""
+    """Watchers of each of these topics, which begin after this seq."""
     deliveries = Deliveries()
     all: list[Watcher[bytes]] = []
     tasks: list[asyncio.Task[None]] = []
@@ -118,7 +118,7 @@ def shares(order: list[str]) -> dict[str, float]:
 
 
 def by_weight(order: list[str]) -> None:
-    """These turns are as the weights say, with everybody having something to do all the time."""
+    """These turns have the proportions of the weights while everybody always has something to send."""
     for (name, share), weight in zip(shares(order).items(), WEIGHTS, strict=True):
         assert share == pytest.approx(weight / sum(WEIGHTS), abs=0.03), name
 
@@ -133,7 +133,7 @@ async def test_a_backlog_is_delivered_by_weight_and_no_topic_starves(broker: Bro
     by_weight(order[: order.index("highest") + each])  # while all have something left
     ends = {name: len(order) - order[::-1].index(name) for name in BANDS}
     assert sorted(ends, key=ends.__getitem__) == ["highest", "high", "low", "lowest"]
-    # While others are busy nobody waits for longer than a few rounds.
+    # While others are busy, nobody waits longer than a few rounds.
     turns = [index for index, name in enumerate(order) if name == "lowest"]
     assert max(later - earlier for earlier, later in pairwise(turns)) <= 2 * sum(WEIGHTS)
     assert all(seqs == list(range(1, RECORDS + 1)) for seqs in deliveries.seqs.values())
@@ -154,7 +154,7 @@ async def test_a_changed_priority_applies_from_then_on(broker: Broker, http: htt
 async def test_long_waiting_deliveries_gain_weight(
     broker: Broker, machine: Machine, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As on a busy machine: each look at the clock finds it a little later."""
+    """As on a busy machine: each look at the clock sees a slightly later time."""
     await put_bands(http)
     await fill(http, *BANDS)
     async with watched(broker, *BANDS, from_seq=0) as deliveries:
@@ -198,7 +198,7 @@ async def test_recently_written_topics_are_delivered_first(
 async def test_higher_priority_is_delivered_sooner_at_the_head_and_all_watchers_get_all_records(
     broker: Broker, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Fed by their topics' feeds: one read for all the watchers of a topic, and turns for writing to them."""
+    """Served by the feeds of their topics: one read for all watchers of a topic, and turns for writing to them."""
     await put_bands(http)
     live, watchers, hold = broker.live, 2 * SLICE, asyncio.Event()
     take = live.scheduler.take

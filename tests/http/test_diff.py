@@ -1,4 +1,4 @@
-"""Reading records by POST …/diff and GET …/records, and one by GET …/records/{seq}."""
+"""Reading records with POST …/diff and GET …/records, and one record with GET …/records/{seq}."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads that are refused: a row a case."""
+"""Refused reads, one case per row."""
 
 from __future__ import annotations
 

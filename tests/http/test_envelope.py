@@ -1,4 +1,4 @@
-"""Every refusal has the same form, wherever it is made; methods and paths are checked in one place."""
+"""Every refusal has the same form, wherever it is made. Methods and paths are checked in one place."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_every_code_of_storage_has_a_status() -> None:
     def codes(kind: type[storage_errors.StorageError]) -> set[str]:
         return {kind.code}.union(*(codes(sub) for sub in kind.__subclasses__()))
 
-    # Only batches of idempotent Kafka producers are told these, in the words of their protocol.
+    # Only batches of idempotent Kafka producers get these, in the form of their protocol.
     of_another_door = {"out_of_order_sequence", "invalid_producer_epoch"}
     assert codes(storage_errors.StorageError) - of_another_door <= set(errors.CODES)
     assert not of_another_door & set(errors.CODES)

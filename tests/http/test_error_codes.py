@@ -1,4 +1,4 @@
-"""Every code of the table can be had from a broker, over a real port, with the status and the Retry-After it says."""
+"""A broker on a real port returns every code of the table, with the documented status and Retry-After."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Rig(NamedTuple):
     http: httpx.AsyncClient
 
 
-#: Leads to a refusal.
+#: A request that leads to a refusal.
 Way = Callable[[Rig], Awaitable[httpx.Response | Reply]]
 
 
@@ -43,7 +43,7 @@ def asking(method: str, path: str, **more: Any) -> Way:
 
 
 def after(*before: tuple[str, str, dict[str, Any]], then: Way) -> Way:
-    """One request behind others, which succeed."""
+    """One request after others, which succeed."""
 
     async def way(rig: Rig) -> httpx.Response | Reply:
         for method, path, body in before:
@@ -192,7 +192,7 @@ WAYS: dict[str, Way] = {
     "storage_failed": disk_says(errno.EIO),
     "storage_full": disk_says(errno.ENOSPC),
 }  # fmt: skip
-#: What a broker must be set to for that.
+#: The settings that a broker needs for that.
 SETTINGS: dict[str, dict[str, Any]] = {
     "unauthorized": {"api_keys": "one"},
     "forbidden": {"api_keys": "one:read"},

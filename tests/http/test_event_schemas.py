@@ -1,4 +1,4 @@
-"""Events of streams and messages of WebSockets are as their schemas in the OpenAPI document say."""
+"""Events of streams and messages of WebSockets match their schemas in the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ DOCUMENT = document(OPERATIONS)
 
 
 def check(name: str, value: Any) -> None:
-    """Raises ValidationError unless the value is as the schema of that name says."""
+    """Raises ValidationError unless the value matches the schema of that name."""
     validator = Draft202012Validator({"$ref": f"#/components/schemas/{name}", "components": DOCUMENT["components"]})
     validator.validate(value)
 
 
 def parsed(event: Event) -> dict[str, Any]:
-    """As the schemas describe it."""
+    """In the form that the schemas describe."""
     return {"event": event.name, "data": event.data} | ({} if event.id is None else {"id": event.id})
 
 
@@ -86,13 +86,13 @@ async def test_events_of_a_stream_of_jobs_match_the_schema(http: httpx.AsyncClie
 
 
 async def told(ws: Socket, op: str | None = None, **fields: Any) -> dict[str, Any]:
-    """The next message, or the answer to a command; both are as their schemas say."""
+    """The next message, or the answer to a command. Both match their schemas."""
     if op is not None:
         command = {"op": op, **fields}
         check("SocketCommand", command)
         await ws.say(op, **command)
     message = await ws.next()
-    message.pop("type", None)  # the other word, see the reference
+    message.pop("type", None)  # the older name, see the reference
     check("SocketMessage", message)
     return message
 

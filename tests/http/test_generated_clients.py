@@ -68,7 +68,7 @@ def test_a_generated_typescript_client_uses_a_broker(tmp_path: Path, npm: str) -
 
 def test_a_generated_python_client_uses_a_broker(tmp_path: Path) -> None:
     environment = tmp_path / "environment"
-    venv.create(environment, with_pip=True)  # the generator asks for other versions than the tests do
+    venv.create(environment, with_pip=True)  # the generator requires other versions than the tests
     programs = environment / "bin"
     run([str(programs / "pip"), "install", "-q", "--disable-pip-version-check", GENERATOR], tmp_path, FETCH_S)
     with LiveServer(tmp_path / "data") as server:
@@ -77,7 +77,7 @@ def test_a_generated_python_client_uses_a_broker(tmp_path: Path) -> None:
             str(programs / "openapi-python-client"), "generate", "--path", "openapi.json", "--output-path", "made",
             "--meta", "none", "--fail-on-warning",
         ]  # fmt: skip
-        path = f"{programs}:{Path(sys.executable).parent}:/usr/bin:/bin"  # it formats what it has made with ruff
+        path = f"{programs}:{Path(sys.executable).parent}:/usr/bin:/bin"  # it formats its output with ruff
         run(generate, tmp_path, PATH=path)
         use = [str(programs / "python"), "-W", "error", str(TYPES / "use.py"), server.url]
         told = run(use, tmp_path, PYTHONPATH=str(tmp_path))

@@ -1,4 +1,4 @@
-"""Claims and acks that bypass ASGI have the same answers as others, and none is lost when they end early."""
+"""Claims and acks that bypass ASGI have the same answers as others, and none is lost if they end early."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ _OF_NOW = re.compile(rb"lease_[0-9a-f]{16}|\b1[0-9]{12}\b")
 
 
 class Counted(HotServer):
-    """`went` counts the claims and acks which bypassed ASGI that the engine accepted at once, `stayed` the others."""
+    """`went` counts the claims and acks that bypassed ASGI and were accepted at once by the engine, `stayed` the
+    others."""
 
     went = stayed = 0
 
@@ -90,7 +91,7 @@ def same(answer: Reply, topic: str) -> tuple[Any, ...]:
     return status, headers, _OF_NOW.sub(b"of now", text)
 
 
-#: Operation and body; `seqs` and `lease_ids` stand for those of the claim before. Then: whether it goes past ASGI.
+#: Operation and body; `seqs` and `lease_ids` stand for those of the claim before. Then whether it bypasses ASGI.
 STEPS: dict[str, list[tuple[str, Any, bool]]] = {
     "whole": [("claim", {"node": "n", "max": 10}, True), ("ack", {"node": "n", "seqs": "=", "lease_ids": "="}, True)],
     "no tokens": [("claim", {"node": "ö", "max": 10}, True), ("ack", {"node": "ö", "seqs": "="}, True)],
@@ -133,7 +134,7 @@ STEPS: dict[str, list[tuple[str, Any, bool]]] = {
 
 
 def filled(body: Any, jobs: list[Any]) -> Any:
-    """With what stands for the jobs of the claim before."""
+    """With the jobs of the claim before filled in."""
     if isinstance(body, bytes):
         return body
     fields: dict[str, Any] = {**body}
@@ -224,7 +225,7 @@ async def test_the_body_of_a_waiting_claim_is_counted() -> None:
     async with Counted(max_body_memory_bytes=1 << 20) as server:
         await server.queue(0)
         wires = [await server.connect() for _ in range(7)]
-        for number, wire in enumerate(wires[:5], 1):  # one goes beyond the bound, as of all bodies
+        for number, wire in enumerate(wires[:5], 1):  # one exceeds the limit that all bodies have
             wire.send(claim(wait_ms=30_000, unknown="x" * 250_000))
             await until(lambda expected=number: server.engine.queues.figures("q").waiting_claims == expected)
         assert server.broker.memory.bodies.held > 1_000_000

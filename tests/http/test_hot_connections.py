@@ -15,7 +15,7 @@ from tests.http.hot_server import ASGI, HotServer, Wire, post, records
 from tests.unit.storage.machine import data
 
 ONE = records(1)
-#: What zttp keeps of what comes behind a request that is not answered yet.
+#: How many bytes zttp keeps of what follows an unanswered request.
 KEPT_AHEAD_BYTES = 8 << 20
 ROUTE = "/v0/topics/{topic}"
 
@@ -175,7 +175,7 @@ async def test_a_write_of_a_client_that_disconnects_before_its_answer_is_stored(
         wire = await server.connect()
         wire.send(post("t", ONE))
         await asyncio.to_thread(gate.wait_held)
-        await wire.close()  # which the server cannot tell from a client that closes its side and reads on
+        await wire.close()  # which the server cannot distinguish from a client that closes its side and reads on
     while server.server.server_state.connections:
         await asyncio.sleep(0.001)
     await until_idle(server)
@@ -199,7 +199,7 @@ async def test_a_client_that_reads_no_answers_is_paused(server: HotServer) -> No
     sent = 0
     flow, transport = None, None
     while flow is None or not flow.write_paused:
-        wire.send(*[post("t", body)] * 30)  # fewer than are kept ahead of a request under way
+        wire.send(*[post("t", body)] * 30)  # fewer than are kept while a request is in progress
         sent += 30
         while server.engine.state("t").head_seq < sent * 10_000 and not (flow and flow.write_paused):
             await asyncio.sleep(0.001)
@@ -225,7 +225,8 @@ async def test_excess_bytes_behind_a_pending_write_close_the_connection_without_
     with server.disk.hold("pwritev", "*/wal-*", times=1) as gate:
         wire.send(post("t", ONE, kind))
         await asyncio.to_thread(gate.wait_held)
-        wire.send(b"x" * KEPT_AHEAD_BYTES, b"x" * 1000)  # all is read before it is too much: no reset hides an answer
+        # Everything is read before it is too much, so no reset hides an answer.
+        wire.send(b"x" * KEPT_AHEAD_BYTES, b"x" * 1000)
         await wire.ended()
     await until_idle(server)
     assert await data(server.engine, "t") == [1]
@@ -281,7 +282,7 @@ async def test_a_connection_that_fails_amid_an_answer_is_closed_and_other_connec
 
 
 async def until_collecting(server: HotServer) -> None:
-    """A request is under way."""
+    """A request is in progress."""
     while not server.server.server_state.tasks:
         await asyncio.sleep(0.001)
 

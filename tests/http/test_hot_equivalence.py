@@ -1,6 +1,6 @@
-"""The short way and the long one, side by side: the same requests get the same answers and leave the same records.
+"""The fast path and the slow path compared: the same requests get the same answers and store the same records.
 
-Each request goes to one topic as it is, and to another with a media type whose parameters send it through ASGI.
+Each request goes unchanged to one topic, and to another one with a media type whose parameters send it through ASGI.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from storage import Durability, TopicConfig
 from tests.http.hot_server import ASGI, HotServer, Reply, Wire, post, records
 
-#: What is shorter comes in one piece.
+#: Shorter bodies come in one piece.
 ONE_PIECE_BYTES = 32_000
 CONFIG = TopicConfig(durability=Durability.FSYNC, cap_records=3000)
 _TIMES = re.compile(rb'"(server_total_ms|wal_append_ms|fsync_ms)":[0-9.]+')
@@ -25,7 +25,7 @@ _MADE_HERE = re.compile("[0-9a-f]{8}-[0-9a-f]+")
 
 
 def comparable(answer: Reply, topic: str) -> tuple[Any, ...]:
-    """What two answers have in common, if they are the same: no times, no names, no lengths that follow from them."""
+    """The parts that two equal answers share: without times, names, and lengths that depend on them."""
     assert answer.header("content-length") == [str(len(answer.raw))]
     headers = [(name, value) for name, value in answer.headers if name not in ("date", "content-length")]
     headers = [(name, _MADE_HERE.sub("made here", value)) for name, value in headers]
@@ -59,7 +59,7 @@ async def server() -> AsyncIterator[HotServer]:
 
 
 def labelled(count: int, *, key: str | None = None, **labels: Any) -> dict[str, Any]:
-    """The body of a write of records that have these fields beside data."""
+    """The body of a write of records with data and these fields."""
     return {"records": [{"data": number, **labels} for number in range(count)], "node": "n", "idempotency_key": key}
 
 
@@ -185,7 +185,7 @@ async def test_writes_left_by_the_short_way_are_answered_as_by_asgi(
 
 
 async def compare(server: HotServer, body: Any, headers: dict[str, str], query: str) -> None:
-    """The request twice on each way: the second time a key is known."""
+    """The request twice on each path: the second time a key is known."""
     for topic in ("short-way", "other-way"):
         await server.topic(topic, CONFIG)
     wire = await server.connect()
@@ -227,7 +227,7 @@ async def test_unusual_topic_names_are_answered_as_by_asgi(server: HotServer, na
     for kind in ({}, ASGI):
         answers += [comparable(await server.ask(post(name, records(1), kind)), "none")]
         answers[-1][1][:] = [pair for pair in answers[-1][1] if pair[0] != "x-request-id"]
-    if answers[0][0] == 201:  # the second way found the topic that the first one made
+    if answers[0][0] == 201:  # on the second path the topic existed, because the first had created it
         assert answers[1][0] == 200
     else:
         assert answers[0] == answers[1]
@@ -254,7 +254,7 @@ BODIES = st.fixed_dictionaries(
 TEXTS = st.tuples(BODIES, st.booleans(), st.sampled_from([None, 1, 2])).map(
     lambda drawn: json.dumps(drawn[0], ensure_ascii=drawn[1], indent=drawn[2]).encode("utf-8", "surrogatepass")
 )
-#: Whole, or with a few bytes changed, or cut.
+#: Whole, or with a few bytes changed, or truncated.
 DAMAGED = st.tuples(TEXTS, st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), max_size=2)).map(
     lambda drawn: _changed(*drawn)
 )

@@ -116,7 +116,7 @@ async def test_a_hanging_write_ends_with_shutting_down_after_the_grace(kind: dic
             await wire.ended()
             await stopped
         await server.engine.close()
-        # The write came through after all, and has been answered: nobody is told a second time.
+        # The write succeeded after all and has been answered, so nobody is answered a second time.
         assert server.counted("topics_http_requests") == {(ROUTE, "POST", "5xx"): 1}
         assert server.taken == (0 if kind else 1)
 

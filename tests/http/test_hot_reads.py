@@ -1,4 +1,5 @@
-"""Reads on the short way: answered as on the long one, in order, and left to it when they may have to wait."""
+"""Reads on the fast path have the same answers as on the slow one, in order. Reads that may have to wait take the slow
+path."""
 
 from __future__ import annotations
 
@@ -54,7 +55,7 @@ def diff(topic: str, body: Any = None, headers: dict[str, str] | None = None, qu
 
 
 async def filled(server: HotServer, topic: str, **settings: Any) -> None:
-    """Eight records of all different kinds; all records before them are gone."""
+    """Eight records, all of different kinds. All records before them are gone."""
     await server.topic(topic, TopicConfig(durability=Durability.FSYNC, cap_records=8, **settings))
     for body in (
         records(*range(20)),
@@ -331,7 +332,7 @@ async def test_a_cancelled_read_is_answered_with_shutting_down(
 
 
 async def absorbed(server: HotServer, topic: str, *values: Any) -> None:
-    """These are in a segment, and nowhere else."""
+    """These are in a segment and nowhere else."""
     await server.topic(topic, TopicConfig(durability=Durability.FSYNC))
     await server.ask(post(topic, records(*values)))
     await server.engine.segment_worker.flush_all()

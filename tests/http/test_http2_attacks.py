@@ -23,7 +23,7 @@ DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH, PING, GOAWAY, WINDOW_UPDATE
 END_STREAM, END_HEADERS, ACK = 1, 4, 1
 ENHANCE_YOUR_CALM = 0xB
 PER_S = 20
-#: As many as zttp serves of a connection at a time.
+#: As many as zttp serves on one connection at a time.
 MAX_STREAMS = 128
 
 
@@ -239,7 +239,7 @@ async def test_a_connection_against_the_protocol_is_closed(server: HotServer, wh
 
 
 async def test_a_small_head_of_many_fields_is_reset(server: HotServer) -> None:
-    """HPACK makes a kilobyte of megabytes."""
+    """HPACK turns a kilobyte into megabytes."""
     field = ("x-a", "b" * 4000)
     two = hpack.Encoder()
     wire = await server.connect()
@@ -281,7 +281,7 @@ async def test_streams_over_the_limit_are_refused_and_leave_no_task(server: HotS
 
 
 async def idle(server: HotServer, connections: int) -> None:
-    """No request is under way, and no more connections are open than that."""
+    """No request is in progress, and no more connections than that are open."""
     state = server.server.server_state
     await soon(lambda: not state.tasks and len(state.connections) <= connections)
 

@@ -1,4 +1,4 @@
-"""JSON by the letter, the same on every route, and every refusal names the byte."""
+"""JSON is checked strictly and alike on every route, and every refusal names the byte."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from broker.content.strict_json import MAX_NESTING
 from tests.http.calls import JSON, fill, refused, state
 
-#: (body, byte that is wrong). A value stands in `data`, where it is only skipped over.
+#: (body, wrong byte). A value in `data` is only skipped, not decoded.
 MALFORMED = [
     (b'{"records":[{"data":NaN}]}', 20),
     (b'{"records":[{"data":Infinity}]}', 20),
@@ -51,7 +51,7 @@ LONE_SURROGATES = [
 
 
 async def refuse(client: httpx.AsyncClient, body: bytes) -> int:
-    """Refused without a trace; returns the byte named."""
+    """Refused without a trace. Returns the byte that is named."""
     error = refused(await client.post("/v0/topics/t", content=body, headers=JSON), 400, "invalid_request")
     assert f"byte {error['detail']['byte']}" in error["message"]
     refused(await client.get("/v0/topics/t"), 404, "topic_not_found")
@@ -61,7 +61,7 @@ async def refuse(client: httpx.AsyncClient, body: bytes) -> int:
 @pytest.mark.parametrize(("body", "byte"), MALFORMED)
 async def test_a_malformed_body_is_refused_at_its_byte(client: httpx.AsyncClient, body: bytes, byte: int) -> None:
     named = await refuse(client, body)
-    # The decoder names the byte where it stopped: that one, or the one next to it.
+    # The decoder names the byte where it stopped: the wrong one, or the next.
     assert abs(named - byte) <= 1
 
 
@@ -106,7 +106,7 @@ def nested(levels: int) -> bytes:
     return b"[" * levels + b"]" * levels
 
 
-#: The body's object, its array, and the record's object stand around the data.
+#: The data is inside the body's object, its array and the record's object.
 AROUND_DATA = 3
 
 
@@ -136,7 +136,7 @@ async def test_the_nesting_bound_holds_for_settings_and_reads(client: httpx.Asyn
     await client.put("/v0/topics/t")
     taken = b'{"unknown":%b}' % nested(MAX_NESTING - 1)
     answer = await client.request(method, path, content=taken, headers=JSON)
-    assert answer.is_success or "unknown field" in answer.text  # settings take no field that they do not know
+    assert answer.is_success or "unknown field" in answer.text  # settings accept no unknown field
     refused_body = b'{"unknown":%b}' % nested(MAX_NESTING)
     error = refused(await client.request(method, path, content=refused_body, headers=JSON), 400, "invalid_request")
     assert "nested" in error["message"]

@@ -54,7 +54,7 @@ async def test_an_answer_equals_the_answer_to_a_parsed_request(
 async def test_an_engine_error_is_answered_identically_for_a_known_head(
     server: HotServer, agains: list[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At once or later, and to the byte, whatever it is."""
+    """At once or later, byte for byte, whatever it is."""
     loop = asyncio.get_running_loop()
     for error in (
         TopicFull("full"),
@@ -188,7 +188,7 @@ async def test_an_idle_connection_ends_at_the_keep_alive_timeout(agains: list[by
     async with HotServer(keep_alive_s=1) as server:
         await server.topic("t")
         wire = await warm(server)
-        for _ in range(4):  # longer in all than it may idle
+        for _ in range(4):  # longer in total than it may be idle
             await asyncio.sleep(0.4)
             wire.send(post("t", ONE))
             assert (await wire.answer()).status == 200

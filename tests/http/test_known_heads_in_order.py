@@ -1,6 +1,7 @@
-"""What stands around requests whose head came before, and how they end: in order, each once, each with its own answer.
+"""Requests before and after one whose head is known, and ends of connections: answered in order, each once, each with
+its own answer.
 
-No test here means anything unless `agains` grows: it counts the requests that no parser has seen.
+Each test here needs `agains` to grow: it counts the requests that skipped the parser.
 """
 
 from __future__ import annotations
@@ -156,7 +157,7 @@ async def test_a_head_with_close_is_not_remembered(server: HotServer, version: s
 async def test_a_pending_write_of_a_disconnected_client_is_stored(server: HotServer, agains: list[bytes]) -> None:
     wire = await warm(server)
     async with under_way(server, wire, post("t", records("a"))):
-        await wire.close()  # it may have closed this side only: its connection ends behind the answer
+        await wire.close()  # the client may have closed this side only: its connection ends after the answer
         await asyncio.sleep(0.02)
     while server.server.server_state.connections or server.server.server_state.tasks:
         await asyncio.sleep(0.001)
@@ -215,7 +216,7 @@ async def test_a_claim_that_has_to_wait_is_continued_by_asgi_and_ends_with_the_s
 async def test_a_request_deferred_by_the_engine_is_answered_and_a_defect_ends_only_its_connection(
     server: HotServer, agains: list[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The engine leaves one after the other: none may keep it from the next."""
+    """The engine lets one go after the other, and none may delay the next."""
     requests = [post("t", ONE, {"x-request-id": each}) for each in ("one", "two", "three")]
     wires = [await warm(server, each) for each in requests]
     left: list[Callable[[], None]] = []

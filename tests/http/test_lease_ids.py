@@ -1,4 +1,4 @@
-"""Lease ids as clients see them, and the numbers behind them."""
+"""Lease ids as clients see them, and the numbers that they encode."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from broker.api.routes.claims import tokens, tokens_of_json
 from storage.errors import InvalidRequest
 
 TOKENS = st.integers(1, 2**64 - 1)
-#: What looks nearly like one, and what a look at all of them at once might take for one.
+#: Texts that look almost like one, and that a check of all at once could accept.
 PARTS = st.sampled_from(["", ",", "lease_", "lease_0123456789abcdef", "0123456789abcdef", "lease_0", "\n", "é", "A"])
 
 
@@ -34,7 +34,7 @@ def test_absent_lease_ids_are_parsed_as_none(given: list[str] | None) -> None:
 
 @given(st.lists(st.lists(PARTS, max_size=3).map("".join), min_size=1, max_size=4))
 def test_an_invalid_lease_id_is_refused_by_its_index(texts: list[str]) -> None:
-    """Wherever the invalid id stands."""
+    """Wherever the invalid id is."""
     sound = [text == "" or (len(text) == 22 and text == "lease_0123456789abcdef") for text in texts]
     if all(sound):
         assert tokens(texts) == [int(text[6:], 16) if text else 0 for text in texts]

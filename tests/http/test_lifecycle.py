@@ -1,4 +1,4 @@
-"""The order of a broker's life, with an engine that starts when the test lets it."""
+"""The order of a broker's life, with an engine that starts when the test allows it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.http.conftest import SMALL
 
 
 class GatedEngine(Engine):
-    """Recovers when `gate` is set; raises `failure` instead when there is one."""
+    """Recovers when `gate` is set. Raises `failure` instead if there is one."""
 
     gate: asyncio.Event
     failure: Exception | None = None
@@ -37,7 +37,7 @@ class GatedEngine(Engine):
 
 
 class Running:
-    """A broker in this process, from listening on."""
+    """A broker in this process, from the moment it listens."""
 
     def __init__(self, tmp_path: Path, *, grace_s: float = 5, **settings: object) -> None:
         given = Settings.model_validate({"data_dir": tmp_path / "data", **settings})

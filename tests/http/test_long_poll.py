@@ -1,4 +1,4 @@
-"""Waiting reads: they wake for their records and for nothing else."""
+"""Waiting reads wake for their records and for nothing else."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LONG_MS = 30_000
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Let the loop run until it holds; the test's own time limit ends it otherwise."""
+    """Let the loop run until the condition holds. The time limit of the test ends it otherwise."""
     while True:
         if condition():
             return

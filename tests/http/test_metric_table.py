@@ -32,7 +32,7 @@ def settings(tmp_path: Path) -> Settings:
 
 @pytest.fixture
 async def client(broker: Broker) -> AsyncIterator[httpx.AsyncClient]:
-    # There is no Kafka port here to be used.
+    # There is no Kafka port here that could be used.
     broker.kafka_metrics.observe(ApiKey.METADATA, 0.01, [ErrorCode.INVALID_REQUEST])
     async with client_of(broker) as client:
         client.headers["authorization"] = f"Bearer {KEY}"

@@ -1,4 +1,4 @@
-"""The quick look at nesting agrees with counting brackets one by one."""
+"""The fast check of nesting agrees with counting brackets one by one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WITH_BRACKETS_IN_TEXT = [*PLAIN, b'"]}"', b'"[{"', b'"\\"["']
 
 
 def document(seed: int, leaves: list[bytes]) -> bytes:
-    """A value nested about as deep as the bound, with leaves of all kinds beside some levels."""
+    """A value nested about as deeply as the limit, with values of all kinds on some levels."""
     dice = random.Random(seed)
     text = dice.choice(leaves)
     for _ in range(MAX_NESTING + dice.randint(-6, 6)):
@@ -27,7 +27,7 @@ def document(seed: int, leaves: list[bytes]) -> bytes:
 
 
 def depth(text: bytes) -> int:
-    """By the book: strings aside, one character at a time."""
+    """The reference: one character at a time, strings left out."""
     deepest = level = 0
     in_string = escaped = False
     for character in text.decode():

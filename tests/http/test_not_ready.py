@@ -1,4 +1,4 @@
-"""Before the engine is ready, and once a shutdown has begun."""
+"""Requests before the engine is ready, and after a shutdown has begun."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ OPERATIONS = {
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    """With all that the operations shown need."""
+    """With everything that the shown operations need."""
     return Settings(data_dir=tmp_path / "data", backup_dir=tmp_path / "backups")
 
 

@@ -23,12 +23,12 @@ from tests.support.openapi_cases import PATIENCE_S, Case, Cases, check, furnish
 T = TypeVar("T")
 CASES = Cases()
 EXAMPLES, SOAK_EXAMPLES = 3, 200
-#: Of what the coverage phase has, so much is tried in a run that is not long.
+#: The part of the coverage phase that a short run tries.
 COVERED_ONE_OF = 9
 SEEDS = [77, 1, 2024]
 ALL, WEAK, PREFIXED = "all-of-it", "only-read", "only-some"
 KEYS = f"{ALL},{WEAK}:r,{PREFIXED}::there-l"
-#: Answers to whoever asks.
+#: Operations that need no key.
 OPEN = {"GET /v0/health", "GET /v0/ready"}
 
 
@@ -49,7 +49,7 @@ def data_dir(factory: pytest.TempPathFactory) -> Path:
 
 
 def seeds(soak_mode: bool) -> list[int]:
-    """77 is the one by which the document was found to say other things than the broker."""
+    """Seed 77 once showed differences between the document and the broker."""
     return [*SEEDS, secrets.randbits(32)] if soak_mode else SEEDS
 
 
@@ -59,7 +59,7 @@ def covering(label: str, soak_mode: bool) -> Iterator[Case]:
 
 
 def held_to(soak_mode: bool, made: SearchStrategy[T], judge: Callable[[T], None]) -> None:
-    """Check this many requests of each seed; a failure names its request."""
+    """Check this many requests of each seed. A failure names its request."""
     for number in seeds(soak_mode):
 
         @settings(max_examples=SOAK_EXAMPLES if soak_mode else EXAMPLES, database=None)
@@ -90,7 +90,7 @@ def test_a_made_up_request_is_answered_as_documented(server: LiveServer, soak_mo
 @pytest.mark.slow
 @pytest.mark.parametrize("label", CASES.labels)
 def test_a_request_at_a_bound_is_answered_as_documented(server: LiveServer, soak_mode: bool, label: str) -> None:
-    """Every bound, kind and combination that it names, from either side."""
+    """Every bound, kind and combination that the document names, from both sides."""
     with requests.Session() as session:
         furnish(session, server.url)
         for case in covering(label, soak_mode):

@@ -16,13 +16,13 @@ from tests.support.live_server import LiveServer
 
 KEY = "all-of-it"
 EXAMPLES = 100
-#: A run is over long before; an answer without an end would be waited for until then.
+#: A run ends long before. An answer without an end would be waited for until then.
 PATIENCE_S = 900
 ANSWER_PATIENCE_S = 10
 
 
 def endless() -> list[str]:
-    """Paths whose answers have no end: their refusals are asked for elsewhere."""
+    """Paths whose answers have no end. Other tests request their refusals."""
     paths = document(OPERATIONS)["paths"]
     return [path for path, operations in paths.items() if any(map(_is_endless, operations.values()))]
 
@@ -45,7 +45,7 @@ def test_names_in_answers_are_accepted_by_later_requests(tmp_path: Path, keys: s
         command = [
             *(sys.executable, "-m", "schemathesis.cli", "run", f"{server.url}/openapi.json", "--phases", "stateful"),
             *("--seed", str(seed), "--max-examples", str(EXAMPLES), "--request-timeout", str(ANSWER_PATIENCE_S)),
-            # A well-formed request may be refused for what is there: the other tests know the reasons.
+            # A well-formed request may be refused because of what exists. The other tests know the reasons.
             *("--exclude-checks", "positive_data_acceptance", "--generation-database", "none", "--no-color"),
             *(part for path in endless() for part in ("--exclude-path", path)),
             *(("--header", f"Authorization: Bearer {keys}") if keys else ()),

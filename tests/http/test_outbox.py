@@ -1,4 +1,4 @@
-"""Jobs on their way to a client that takes them slowly."""
+"""Jobs on their way to a client that reads slowly."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ BODY = b'{"data":"%b"}' % (b"x" * 1000)
 
 
 class Jobs:
-    """`count` of them, then the end; counts how many were taken."""
+    """`count` jobs, then the end. Counts how many were taken."""
 
     def __init__(self, count: int) -> None:
         self.taken = 0

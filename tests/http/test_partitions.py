@@ -149,7 +149,7 @@ async def test_an_expected_seq_applies_to_its_partition(client: httpx.AsyncClien
         await client.post("/v0/topics/orders?partition=1", json={**records, "expected_seq": 0}), 409, "seq_conflict"
     )
     assert (await post(client, query="?partition=1", expected_seq=2))["first_seq"] == 3
-    for expected in (0, 1):  # partition 0 unless said, turn after turn
+    for expected in (0, 1):  # partition 0 unless the request names one, in turn
         assert (await post(client, expected_seq=expected))["partition"] == 0
 
 
@@ -164,7 +164,7 @@ async def test_an_idempotency_key_is_found_in_every_partition(client: httpx.Asyn
 
 async def test_a_key_sent_many_times_at_once_counts_once(client: httpx.AsyncClient) -> None:
     await make(client, durability="disk")
-    # More than is reserved: each has to wait before it is on its way.
+    # More than is reserved, so each has to wait before it is submitted.
     answers = await asyncio.gather(*(post(client, 300, idempotency_key="k") for _ in range(6)))
     assert len({(each["partition"], each["first_seq"]) for each in answers}) == 1
     assert sum(not each["deduped"] for each in answers) == 1

@@ -1,4 +1,4 @@
-"""Partitions on a port: the shortest way in, watching, and the client."""
+"""Partitions on a real port: the fast path, watching, and the client."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ async def test_one_stream_has_several_partitions_of_a_topic(http: httpx.AsyncCli
         await post(http, 0)
         live = await watch.next()
         assert (live.data.get("partition", 0), live.seqs) == (0, [2])
-    # Elsewhere, by the id of an event: each goes on where it was.
+    # With the id of an event, a stream on another connection continues each partition where it was.
     again = await session(http, topics={"t": {"partitions": [0, 1, 2], "from_seq": 0}})
     async with stream(http, again, live.id) as watch:
         first = await watch.records(1)

@@ -19,7 +19,7 @@ ONE = records(1)
 
 
 def lag(pressure: Pressure, lag_ms: float) -> Step:
-    """As if the loop had been so late for a while; seconds later."""
+    """As if the loop had been late for a while, some seconds ago."""
     for index in range(SUSTAINED + 60):
         pressure.loop_lag_ms = lag_ms
         pressure.sample(index * 100.0)

@@ -1,4 +1,4 @@
-"""Headers that keep browsers and caches from making anything of an answer: on each of them, once."""
+"""Headers that keep browsers and caches from interpreting an answer: once on each answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Looking after queues over HTTP."""
+"""Administration of queues over HTTP."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls on queues that are refused: a row a case."""
+"""Refused calls on queues, one case per row."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OTHERS = {"pause": {}, "resume": {}, "purge": {}, "redrive": {"dry_run": True}}
 
 
 async def refuse(client: httpx.AsyncClient, call: str, field: str, value: Any, code: str = "invalid_request") -> None:
-    """The call with one field replaced is refused, naming it, before the topic is looked for."""
+    """The call with one field replaced is refused, naming the field, before the topic is looked up."""
     await queue(client, 1)
     body = GOOD.get(call, {}) | {field.partition("[")[0]: value}
     for name in ("q", "absent"):
@@ -293,7 +293,7 @@ async def test_a_call_needs_a_body_of_json(client: httpx.AsyncClient, call: str)
 async def test_a_work_stream_without_a_matching_accept_header_is_not_acceptable(
     client: httpx.AsyncClient, accept: str
 ) -> None:
-    """Said before anything else is."""
+    """Checked before anything else."""
     refused(await client.get("/v0/topics/absent/work", headers={"accept": accept}), 406, "not_acceptable")
 
 

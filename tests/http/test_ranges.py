@@ -1,4 +1,4 @@
-"""Range headers alone: every valid one gives the same bytes as a slice."""
+"""Range headers alone: every valid one selects the same bytes as a slice."""
 
 from __future__ import annotations
 

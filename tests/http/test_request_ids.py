@@ -1,4 +1,4 @@
-"""Every answer carries a request id: the caller's when it is harmless."""
+"""Every answer carries a request id: that of the caller if it is harmless."""
 
 from __future__ import annotations
 

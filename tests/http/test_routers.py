@@ -1,4 +1,4 @@
-"""Routers over HTTP: making, describing, listing, deleting; and reads that wait for them."""
+"""Routers over HTTP: making, describing, listing and deleting them, and reads that wait for them."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ async def test_a_blocked_router_is_named(client: httpx.AsyncClient) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while len((await read(client, "b"))["records"]) < 2:
             await asyncio.sleep(0.01)
-        while "router_blocked" in await read(client, "b"):  # that it goes on is noted behind the copies
+        while "router_blocked" in await read(client, "b"):  # its cursor is written after the copies
             await asyncio.sleep(0.01)
     assert "router_blocked" not in await state(client, "b")
 

@@ -1,4 +1,4 @@
-"""The route table by itself."""
+"""The route table, without a server."""
 
 from __future__ import annotations
 

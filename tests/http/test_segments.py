@@ -316,7 +316,7 @@ async def test_an_index_with_more_deletions_does_not_match(engine: Engine, clien
 
 
 async def exchange(broker: Broker, target: str, on_message: Callable[[dict[str, Any]], None]) -> list[dict[str, Any]]:
-    """A GET as the server below sees it: the messages sent; `on_message` is called with each."""
+    """A GET as the server sees it: the messages sent. `on_message` is called with each."""
     sent: list[dict[str, Any]] = []
     gone = asyncio.Event()
 
@@ -404,7 +404,8 @@ async def test_a_missing_segment_file_is_answered_with_segment_corrupt(
 
 @pytest.mark.parametrize("http_2", [False, True])
 def test_a_server_sends_files_ranges_and_304_on_a_single_connection(tmp_path: Path, http_2: bool) -> None:
-    """Through sockets: a large body, its length to a HEAD, a part, 304, and the connection is of use afterwards."""
+    """Over sockets: a large body, its length in answer to a HEAD, a part, 304, and the connection is usable
+    afterwards."""
     config = {"durability": "fsync"}
     small = {"segment_max_events": "10", "checkpoint_records": "1", "checkpoint_interval_ms": "10"}
     with (

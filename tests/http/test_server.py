@@ -84,7 +84,7 @@ def test_a_disconnected_waiting_reader_frees_its_slot(
 
 
 def wait_for(client: httpx.Client, metric: str, value: int) -> None:
-    """Until a metric has the value; the test's time limit ends it otherwise."""
+    """Wait until a metric has the value. The time limit of the test ends it otherwise."""
     while f"\n{metric} {value}\n" not in client.get("/v0/metrics").text:
         pass
 

@@ -38,13 +38,13 @@ def test_every_setting_has_its_default_in_an_empty_environment() -> None:
     assert settings.drain_ms == 0
     assert settings.max_body_bytes == 64 << 20
     assert settings.max_parked == 10_000
-    # The one setting in which a broker differs from an engine by itself: queues are worked off in brokers.
+    # The only setting whose default in a broker differs from that in an engine: brokers work off queues.
     assert settings.storage_options() == msgspec.structs.replace(Options(), flag_age_ms=10_000)
     assert warnings == []
 
 
 def test_every_option_of_the_engine_is_a_setting() -> None:
-    # Which cell of its set a process is, the supervisor says.
+    # The supervisor says which cell of its set a process is.
     assert {*StorageSettings.model_fields, "cell"} == {field.name for field in msgspec.structs.fields(Options)}
 
 
@@ -129,7 +129,7 @@ def test_keys_come_from_the_variable_and_the_file(monkeypatch: pytest.MonkeyPatc
     settings, _ = load()
     assert [key.number for key in settings.all_keys()] == [1, 2, 3, 4]
     assert settings.all_keys()[2].grant.prefixes == ("orders",)
-    # Nothing is left of them: not for whoever prints the settings, and not for processes started from here.
+    # The keys are removed: nobody who prints the settings sees them, and neither do child processes.
     assert "TOPICS_API_KEYS" not in os.environ
     assert "hunter2" not in repr(settings)
     assert "hunter2" not in settings.model_dump_json(exclude={"api_keys", "api_keys_file"})

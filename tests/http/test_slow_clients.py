@@ -1,4 +1,4 @@
-"""Clients that hold connections by being slow, over real sockets: they are cut off; clients at a fair pace are not."""
+"""Slow clients that hold connections, over real sockets, are cut off. Clients at a fair pace are not."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from tests.http.watch_calls import soon
 from tests.support.certificate import certificate
 
 SHORT_S = 0.4
-#: Of what is to go on for longer than that: a moment in which this process does nothing is no lack of pace.
+#: A client has to last longer than that: a moment in which this process does nothing is not a slow client.
 PACE_S = 3 * SHORT_S
-#: Far beyond any test: what is not meant must not be the reason.
+#: Longer than any test, for limits that must not be the reason.
 NEVER_S = 1000
 SERVERS = ["zttp", "httptools"]
 GET = b"GET /v0/topics HTTP/1.1\r\nhost: localhost\r\n\r\n"
@@ -42,7 +42,7 @@ def cut_off(server: HotServer) -> dict[str, float]:
 
 
 async def ends(wire: Wire) -> bytes:
-    """What still comes until the connection ends."""
+    """Everything that arrives until the connection ends."""
     got = b""
     async with asyncio.timeout(PATIENCE_S):
         try:
@@ -54,7 +54,7 @@ async def ends(wire: Wire) -> bytes:
 
 
 async def drip(wire: Wire, text: bytes, every_s: float) -> None:
-    """Send a byte at a time, until all are sent or the connection is closed."""
+    """Send one byte at a time, until all are sent or the connection is closed."""
     for number in range(len(text)):
         if wire.transport.is_closing():
             return
@@ -130,7 +130,7 @@ async def test_a_request_head_over_the_limit_is_refused(http: str) -> None:
                 assert answer.code == "header_too_large"
                 assert answer.header("x-content-type-options") == ["nosniff"]
                 await wire.ended()
-        # It is the head that counts, not what came with it, or before.
+        # The head counts, not what came with it or before.
         wire = await broker.connect()
         for kind in ({}, ASGI):
             wire.send(post("t", records("x" * 5000), kind) + GET)
@@ -321,7 +321,7 @@ async def test_an_http2_stream_with_a_closed_window_is_reset_and_the_connection_
     async with server(send_timeout_s=SHORT_S) as broker:
         await big(broker)
         two = Http2Client(await broker.connect())
-        two.http.increment_flow_control_window(1 << 28)  # of the connection, not of the stream
+        two.http.increment_flow_control_window(1 << 28)  # for the connection, not for the stream
         two.ask(1, "GET", "/v0/topics/big/records?max_batch_bytes=8388608")
         await two.until(h2.events.ResponseReceived, 1)
         await two.until(h2.events.StreamReset, 1)

@@ -1,4 +1,4 @@
-"""TLS: both versions of HTTP, with keys, past ASGI too; certificates that cannot be used."""
+"""TLS: both versions of HTTP, with keys, and on the fast path; certificates that cannot be used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A topic's settings: defaults, resolution, clamping, and every way to get one wrong."""
+"""A topic's settings: defaults, resolution, clamping, and every invalid value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Making, describing, listing and deleting topics."""
+"""Creating, describing, listing and deleting topics."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def test_a_new_topic_is_described_as_empty(client: httpx.AsyncClient) -> N
     found = TopicAnswer.model_validate(await state(client, "orders"))
     assert (found.head_seq, found.earliest_seq, found.next_seq, found.count, found.bytes) == (0, 1, 1, 0, 0)
     assert found.last_write_ts is None
-    assert found.last_read_ts is not None  # this look
+    assert found.last_read_ts is not None  # this request
 
 
 async def test_a_get_of_the_state_counts_as_a_read_unless_touch_is_false(client: httpx.AsyncClient) -> None:

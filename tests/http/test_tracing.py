@@ -202,13 +202,13 @@ async def test_a_router_copy_joins_the_trace_of_its_record(
 ) -> None:
     await http.put("/v0/routers/r", json={"source": "a", "dest": "b"})
     await append(http, "a", {"data": 1, "meta": {"traceparent": parent(ONE)}})
-    await until(lambda: bool(seen.named("forward r")))  # which ends behind the write
+    await until(lambda: bool(seen.named("forward r")))  # which ends after the write
     [span] = seen.named("forward r")
     assert span.kind is SpanKind.PRODUCER
     assert (trace_of(span), said(span, *MESSAGING)) == (ONE, ["forward", "send", "b", 1])
     assert said(span, "topics.source", "topics.router") == ["a", "r"]
     copy = (await http.get("/v0/topics/b/records/1")).json()
-    assert copy["meta"] == {"traceparent": parent(ONE)}  # as it came
+    assert copy["meta"] == {"traceparent": parent(ONE)}  # unchanged
 
 
 async def test_a_refused_copy_is_a_failed_span(server: HotServer, seen: Seen, http: httpx.AsyncClient) -> None:

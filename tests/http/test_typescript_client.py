@@ -13,7 +13,7 @@ from tests.support.live_server import LiveServer
 from tests.support.node import FETCH_S, FOLDER, PATIENCE_S, ROOT, build, program, run
 
 GUIDE = ROOT / "docs/guides/typescript.md"
-#: A program, and what it prints.
+#: A program and its output.
 EXAMPLE = re.compile(r"```ts\n(.*?)```\n\n```text\n(.*?)```\n", re.DOTALL)
 EXAMPLE_URL = "http://127.0.0.1:4000"
 TYPES = {

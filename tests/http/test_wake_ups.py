@@ -22,7 +22,7 @@ from tests.http.test_work_stream import PATIENCE_S
 from tests.http.watch_calls import Watch, session, stream
 
 ROUNDS = 10_000 if is_soak(environ) else 300
-#: Far below any heartbeat or wait: whoever was not woken would exceed it.
+#: Much shorter than any heartbeat or wait: a reader that was not woken would exceed it.
 MOST_S = 10.0
 
 
@@ -40,12 +40,12 @@ async def http(server: HotServer) -> AsyncIterator[httpx.AsyncClient]:
 
 @pytest.fixture
 def dice() -> random.Random:
-    """Chance that follows the seed of the run, which pytest prints."""
+    """A random source with the seed of the run, which pytest prints."""
     return random.Random(random.getrandbits(64))
 
 
 async def steps(dice: random.Random) -> None:
-    """Let the loop go round a few times."""
+    """Let the loop run a few times."""
     for _ in range(dice.randrange(12)):
         await asyncio.sleep(0)
 
@@ -70,7 +70,7 @@ async def test_no_long_poll_misses_a_write(http: httpx.AsyncClient, dice: random
 
 @pytest.mark.timeout(900)
 async def test_no_stream_misses_a_write(server: HotServer, http: httpx.AsyncClient, dice: random.Random) -> None:
-    """Neither an open stream nor one that is being opened."""
+    """Neither an open stream nor one that is being opened misses a write."""
     server.broker.live.sessions.max = 0
     await append(http, "t", {"data": 0})
     path = await session(http, topics={"t": {}}, heartbeat_ms=60_000)
@@ -96,7 +96,7 @@ async def test_no_stream_misses_a_write(server: HotServer, http: httpx.AsyncClie
 
 @pytest.mark.timeout(900)
 async def test_no_websocket_misses_a_write(server: HotServer, http: httpx.AsyncClient, dice: random.Random) -> None:
-    """Written from outside and by itself, while it subscribes anew and while it does not."""
+    """Written by others and by itself, while it subscribes again and while it does not."""
     await append(http, "t", {"data": 0})
     async with connect(server.server.url.replace("http", "ws", 1) + "/v0/ws") as ws:
         await ws.send(json.dumps({"type": "subscribe", "topic": "t"}))

@@ -1,4 +1,4 @@
-"""Watching topics by a stream of events, over real connections."""
+"""Watching topics with event streams, over real connections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A damaged record in a watched topic: earlier records are delivered, it never is, and the loss is announced."""
+"""A damaged record in a watched topic: earlier records are delivered, the damaged one never is, and the loss is
+announced."""
 
 from __future__ import annotations
 
@@ -45,7 +46,7 @@ def damage_log(server: HotServer, seq: int) -> None:
 
 
 def damage_segment(server: HotServer, seq: int) -> None:
-    """The same where it lies in a segment."""
+    """The same, in a segment."""
     [path] = [path for path in server.disk.content() if path.startswith(f"{DATA}/topics/") and path.endswith(".data")]
     flip(server, path, b"number %d" % seq, 0)
 
@@ -94,7 +95,7 @@ async def test_a_watch_sends_records_before_a_corrupt_record_and_ends_with_an_er
         assert (error.data["detail"]["topic"], error.data["detail"]["seq"]) == ("t", 4)
         with pytest.raises(StopAsyncIteration):
             await watch.next()
-    async with stream(http, path, record.id) as watch:  # it is not passed over by coming back
+    async with stream(http, path, record.id) as watch:  # reconnecting does not skip it
         assert (await watch.next()).data["reason"] == "segment_corrupt"
     async with watching(http, topics={"t": {"from_seq": 4}}) as watch:
         assert data_of(await watch.records(6)) == numbers(5, 6, 7, 8, 9, 10)
@@ -112,7 +113,7 @@ async def test_the_other_topics_of_a_stream_continue(
         [error] = [event for event in events if event.name == "error"]
         assert (error.data["code"], error.data["topic"], error.data["detail"]["seq"]) == (500, "t", 4)
         await append(http, "u", {"data": "u 2"})
-        await append(http, "t", {"data": "number 11"})  # nothing of it comes any more
+        await append(http, "t", {"data": "number 11"})  # no more of it arrives
         await append(http, "u", {"data": "u 3"})
         found: list[str] = []
         last = events[-1]
@@ -122,7 +123,7 @@ async def test_the_other_topics_of_a_stream_continue(
             found += data_of(last.data["records"])
         assert found == ["u 2", "u 3"]
         assert {name: each["seq"] for name, each in last.cursor.items()} == {"t": 3, "u": 3}
-    for again in (last.id, None):  # by the id, or by where the session is
+    for again in (last.id, None):  # from the id, or from the position of the session
         await append(http, "u", {"data": "u 4"})
         async with stream(http, path, again) as watch:
             events = [await watch.next() for _ in range(3)]

@@ -34,7 +34,7 @@ async def http(server: HotServer) -> AsyncIterator[httpx.AsyncClient]:
 
 
 async def sleeper(server: HotServer, http: httpx.AsyncClient, path: str) -> Wire:
-    """A client that asks for the stream, and does not read."""
+    """A client that requests the stream and does not read."""
     wire = await server.connect()
     wire.transport.pause_reading()
     wire.send(f"GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
@@ -43,7 +43,7 @@ async def sleeper(server: HotServer, http: httpx.AsyncClient, path: str) -> Wire
 
 
 async def until_full(server: HotServer, http: httpx.AsyncClient) -> int:
-    """Write until the sleeper's connection takes no more; how many records that took."""
+    """Write until the sleeper's connection accepts no more. Returns how many records that took."""
     live = server.broker.live
     written = 0
     pushed = -1
@@ -76,7 +76,7 @@ async def test_buffers_of_a_watcher_that_does_not_read_are_bounded(server: HotSe
     for _ in range(100):
         await append(http, "t", {"data": BIG})
     [watcher] = server.broker.live.watchers
-    assert watcher.subscriptions["t"].cohort is None  # it reads for itself, when it can
+    assert watcher.subscriptions["t"].cohort is None  # it reads by itself when it can
     assert server.broker.live.figures.reads - reads <= 2
     held = [protocol.transport.get_write_buffer_size() for protocol in server.server.server_state.connections]  # type: ignore[union-attr]
     assert max(held) < 65_536 + 2 * 262_144 + 2 * BYTES
@@ -109,7 +109,7 @@ async def test_a_stalled_watcher_is_closed_as_slow_and_resumes_without_loss(
     wire.transport.resume_reading()
     async with asyncio.timeout(PATIENCE_S):
         got = await wire._reader.read(-1)  # pyright: ignore[reportPrivateUsage]
-    # The error is the last of it, and the answer is whole.
+    # The error is the last event, and the answer is complete.
     last = got.rpartition(b"event: error\ndata: ")[2].partition(b"\n\n")[0]
     assert json.loads(last)["reason"] == "slow_reader"
     assert got.endswith(b"\r\n0\r\n\r\n")
@@ -149,7 +149,7 @@ async def test_a_stalled_http2_watch_is_reset_alone_and_resumes_without_loss(
     await soon(lambda: peer.ended)
     await soon(lambda: not server.broker.live.watchers)
     assert server.broker.live.figures.slow_closed == 1
-    assert not listening.done()  # the connection is there
+    assert not listening.done()  # the connection exists
     ids = re.findall(rb"\nid: (\S+)\ndata: [^\n]*\n\n", peer.got)
     async with stream(http, path, ids[-1].decode()) as watch:
         whole = re.findall(rb'"\$seq":(\d+),[^\n]*\n\n', peer.got)

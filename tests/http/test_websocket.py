@@ -183,7 +183,7 @@ async def test_the_number_of_pending_writes_is_limited(
         assert running == commands.MAX_UNDER_WAY
         hold.set()
         acks = [await ws.next() for _ in range(commands.MAX_UNDER_WAY + 20)]
-        # Commands go side by side: nothing is said of their order.
+        # Commands run side by side, in any order.
         assert sorted(ack["first_seq"] for ack in acks) == list(range(1, commands.MAX_UNDER_WAY + 21))
 
 

@@ -37,8 +37,8 @@ async def ws(server: HotServer) -> AsyncIterator[Socket]:
 
 @pytest.fixture
 async def release(server: HotServer, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch) -> Release:
-    """There is a router from a to b, and it stands still with two records before it, until this is called."""
-    # Waiting for routers ends with them alone: time is not to decide what these tests see.
+    """There is a router from a to b, and it stops with two records to copy, until this is called."""
+    # Waiting for routers ends only when they have copied: no time limit decides what these tests see.
     monkeypatch.setattr("storage.routers.waiting.MAX_WAIT_S", PATIENCE_S)
     await http.put("/v0/routers/r", json={"source": "a", "dest": "b"})
     with monkeypatch.context() as standing:

@@ -50,7 +50,7 @@ class Stream:
         assert rest == ""
 
     async def frame(self) -> str:
-        """The next one, whole. Raises StopAsyncIteration at the end."""
+        """The next frame, complete. Raises StopAsyncIteration at the end."""
         async with asyncio.timeout(PATIENCE_S):
             return await anext(self._frames)
 
@@ -181,7 +181,7 @@ async def test_a_work_stream_ends_with_topic_deleted_when_its_queue_is_deleted(h
 async def test_a_work_stream_ends_with_server_shutting_down_at_shutdown(
     server: HotServer, http: httpx.AsyncClient, most: int
 ) -> None:
-    """Whether its worker waits for a job or has all that it wants."""
+    """Whether its worker waits for a job, or has as many as it wants."""
     await queue(http, 1)
     async with working(http, f"node=w&max={most}") as stream:
         await stream.job()
@@ -230,7 +230,7 @@ async def test_head_takes_no_job(server: HotServer, http: httpx.AsyncClient) -> 
 async def test_an_unread_work_stream_is_closed_and_its_jobs_are_ready(
     server: HotServer, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And no more of them are taken from the queue in the meantime than fit in the buffers."""
+    """Meanwhile no more of them are taken from the queue than fit in the buffers."""
     monkeypatch.setattr(events, "PATIENCE_S", 0.3)
     monkeypatch.setattr(work, "MAX_BUFFERED_BYTES", 1 << 16)
     await queue(http)

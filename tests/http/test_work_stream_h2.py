@@ -74,7 +74,7 @@ class Peer:
 
 @pytest.fixture
 async def peer(server: HotServer, http: httpx.AsyncClient) -> AsyncIterator[Peer]:
-    """It wants all of a queue of 2 MB."""
+    """It asks for all of a queue of 2 MB."""
     await queue(http)
     await append(http, "q", *({"data": "x" * BYTES} for _ in range(COUNT)))
     reader, writer = await asyncio.open_connection("127.0.0.1", server.server.port)

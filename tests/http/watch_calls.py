@@ -1,4 +1,4 @@
-"""Watching in tests: a session, its stream, and the frames of it."""
+"""Watching in tests: a session, its stream, and the frames of the stream."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Event(NamedTuple):
 
     @property
     def cursor(self) -> dict[str, Any]:
-        """The id, taken apart."""
+        """The decoded id."""
         assert self.id is not None
         return json.loads(urlsafe_b64decode(self.id + "=" * (-len(self.id) % 4)))
 
@@ -41,7 +41,7 @@ class Watch(Stream):
         return [(await self.next()).name for _ in range(count)]
 
     async def caught_up(self) -> list[Event]:
-        """All events up to and with the next caught-up."""
+        """All events up to and including the next caught-up event."""
         found = [await self.next()]
         while found[-1].name != "caught-up":
             found.append(await self.next())
@@ -81,7 +81,7 @@ async def watching(http: httpx.AsyncClient, *topics: str, **fields: Any) -> Asyn
 
 
 async def soon(holds: Callable[[], bool | Awaitable[bool]]) -> None:
-    """Until that holds."""
+    """Wait until the condition holds."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
             found = holds()

@@ -60,7 +60,7 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class _Refusing:
-    """A C library whose system call says no."""
+    """A C library whose system call fails."""
 
     restype: Any = None
     argtypes: Any = None

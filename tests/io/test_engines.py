@@ -79,7 +79,8 @@ async def content(engine: Engine) -> dict[str, list[bytes]]:
 
 @needs_io_uring
 async def test_a_directory_goes_from_backend_to_backend(tmp_path: Path, backend: IoBackend) -> None:
-    """Written with one, it is opened with each other in turn, after a clean stop and as a killed process leaves it."""
+    """Written with one backend, it is opened with each other in turn, after a clean stop and as a killed process leaves
+    it."""
     expected: dict[str, list[bytes]] = {}
     for number, each in enumerate([backend, *IoBackend, backend]):
         engine = Engine(tmp_path / "data", options(each))
@@ -101,7 +102,8 @@ async def test_a_directory_goes_from_backend_to_backend(tmp_path: Path, backend:
 
 
 async def bytes_of_a_run(root: Path, backend: IoBackend) -> dict[str, bytes]:
-    """Every file of the log and of the segments, in the midst of it and after a clean stop; one run is as the other."""
+    """Every file of the log and of the segments, during the run and after a clean stop. All runs give the same
+    files."""
     engine = Engine(root, options(backend, tail_cache_bytes=0), clock=FakeClock(), threaded=False)
     await engine.start()
     await fill(engine, "t")
@@ -130,7 +132,7 @@ async def test_the_bytes_on_disk_are_the_same(tmp_path: Path, other: IoBackend) 
 
 @needs_io_uring
 async def test_the_group_goes_through_the_backend(tmp_path: Path) -> None:
-    """Else all of this would test the same thing three times."""
+    """Otherwise all of this would test the same backend three times."""
     mapped = Engine(tmp_path / "m", options(IoBackend.MMAP))
     await mapped.start()
     await mapped.append("t", records(3, 10, "x"), config=TopicConfig(durability=Durability.FSYNC))
@@ -154,7 +156,7 @@ async def test_the_group_goes_through_the_backend(tmp_path: Path) -> None:
 async def test_a_failed_sync_stops_the_shard_for_good(
     tmp_path: Path, backend: IoBackend, code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Behind a mapped page an error of the device shows here and nowhere else."""
+    """With a mapped file, an error of the device is only visible here."""
 
     def fail(*_: object) -> None:
         raise OSError(code, os.strerror(code))

@@ -1,4 +1,4 @@
-"""The mapped file never kills its process: where a store cannot be taken, the write raises, as any other does."""
+"""A mapped file never kills its process: if a store is not possible, the write raises like any other."""
 
 from __future__ import annotations
 

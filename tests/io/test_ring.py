@@ -1,4 +1,4 @@
-"""The kernel's ring, as it is used here."""
+"""The kernel's ring, as the log uses it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def fd(tmp_path: Path) -> Iterator[int]:
 
 
 def results(ring: Ring, *entries: Entry) -> list[int]:
-    """Submit them together; their results in order."""
+    """Submit them together. Returns their results in order."""
     for number, entry in enumerate(entries):
         ring.push(entry, number)
     assert ring.submit(len(entries)) == len(entries)
@@ -89,7 +89,7 @@ def test_other_threads_run_while_a_thread_waits(ring: Ring) -> None:
     ring.push(Entry(OP_READ, read, 0xFFFFFFFFFFFFFFFF, address_of(buffer), 1), 5)
     ring.submit(1)
     thread.start()
-    ring.wait(1)  # whoever held the interpreter here would wait for ever
+    ring.wait(1)  # a thread that held the interpreter here would wait for ever
     assert ring.reap() == [(5, 1)]
     assert running.is_set()
     assert buffer == b"!"
@@ -104,7 +104,7 @@ def test_a_signal_ends_the_wait_with_eintr(ring: Ring) -> None:
     ring.push(Entry(OP_READ, read, 0xFFFFFFFFFFFFFFFF, address_of(buffer), 1), 5)
     ring.submit(1)
     before = signal.signal(signal.SIGALRM, lambda *_: None)
-    signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)  # again, where the first one came before the wait
+    signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)  # again, if the first one came before the wait
     with pytest.raises(InterruptedError):
         ring.wait(1)
     signal.setitimer(signal.ITIMER_REAL, 0)
@@ -133,7 +133,7 @@ def test_processors_that_reorder_reads_are_refused(monkeypatch: pytest.MonkeyPat
 
 
 def test_entries_submitted_by_an_ended_thread_complete(tmp_path: Path) -> None:
-    """The kernel cancels what a thread leaves behind; those who wait for it must not notice."""
+    """The kernel cancels what a thread leaves behind. Threads that wait for it must not notice."""
     with made(IoBackend.IO_URING) as fs:
         files = [fs.open(str(tmp_path / str(number)), create=True) for number in range(8)]
         errors: list[BaseException] = []

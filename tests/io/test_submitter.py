@@ -70,7 +70,7 @@ class ScriptedRing:
             return found
 
     def complete(self, *offsets: int) -> None:
-        """Have the entries of these offsets done."""
+        """Complete the entries with these offsets."""
         with self._changed:
             for offset in offsets:
                 assert self._changed.wait_for(lambda offset=offset: offset in self._flying.values(), 10)

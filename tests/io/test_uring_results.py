@@ -1,4 +1,4 @@
-"""Every completion is looked at: what a file makes of results that are short, wrong or say again."""
+"""Every completion is checked: what a file does with results that are short, wrong, or ask for a repetition."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DATA = b"0123456789"
 
 
 class Rig:
-    """A file on a ring that answers as the test says: results by opcode, the call's own when there are none left."""
+    """A file on a ring that answers as the test says: results by opcode, then those of the calls themselves."""
 
     def __init__(self, path: Path) -> None:
         self.wrong: dict[int, deque[int | None]] = {OP_WRITE: deque(), OP_FSYNC: deque(), OP_READ: deque()}
@@ -39,7 +39,7 @@ class Rig:
         self.file.write_and_sync([DATA[:4], DATA[4:]], 0, lambda: 0)
 
     def done(self) -> list[tuple[int, int, int]]:
-        """(opcode, offset, length) of what was carried out."""
+        """(opcode, offset, length) of the entries carried out."""
         return [(each.opcode, each.offset, each.length) for each in self.ring.done]
 
 
@@ -61,14 +61,14 @@ def test_a_write_and_its_sync_share_a_submission(rig: Rig) -> None:
 
 
 def test_a_short_write_is_continued_and_then_synced(rig: Rig) -> None:
-    rig.plain.pwritev([DATA[:3]], 0)  # what a result of 3 stands for
+    rig.plain.pwritev([DATA[:3]], 0)  # what a result of 3 means
     rig.write(write=(3,))
     assert rig.done() == [WHOLE, (OP_WRITE, 3, 7), SYNC]
     assert rig.file.pread(99, 0) == DATA
 
 
 def test_a_sync_beside_a_short_write_is_not_believed(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Should the kernel ever start it all the same: the bytes that came later are synced again."""
+    """If the kernel starts it even so, the bytes that came later are synced again."""
     ring, links = rig.ring, deque([0])
     push = ring.push
     monkeypatch.setattr(
@@ -184,7 +184,7 @@ def expected(count: int) -> list[bytes]:
 
 def test_many_reads_are_as_few_submissions_as_the_ring_allows(reads: Reads) -> None:
     assert reads.read(19) == expected(19)
-    assert len(reads.rings[1].done) == 1 + 19  # the first tried the ring out
+    assert len(reads.rings[1].done) == 1 + 19  # the first one tested the ring
     assert reads.fs._reads.submissions == 1 + 3
     assert reads.fs._writes.submissions == 1
 

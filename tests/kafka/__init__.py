@@ -1,1 +1,1 @@
-"""The Kafka port, end to end: stock clients, and bare sockets where no client would do such a thing."""
+"""The Kafka port, end to end: with unmodified clients, and with plain sockets for what no client would do."""

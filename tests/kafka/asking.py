@@ -17,14 +17,14 @@ _fetch: Any = FetchRequest
 _produce: Any = ProduceRequest
 PRODUCE_VERSIONS = range(3, 10)
 FETCH_VERSIONS = range(4, 13)
-#: Those in which topics have ids and no names.
+#: Versions in which topics have ids and no names.
 BY_ID = range(13, APIS[ApiKey.FETCH].last + 1)
-#: Many clients ask in between; the newest is what most do.
+#: Many clients use a version in between; most use the newest.
 NEWEST_PRODUCE, NEWEST_FETCH = 9, 12
 
 
 def a_batch(*values: bytes, codec: int = 0, first: int = 0, **producer: int) -> bytes:
-    """A batch of records without keys; `first`, `producer_id` and `producer_epoch`: of an idempotent producer."""
+    """A batch of records without keys. `first`, `producer_id` and `producer_epoch`: those of an idempotent producer."""
     fields = {"producer_id": -1, "producer_epoch": -1, "base_sequence": first if producer else -1, **producer}
     builder: Any = DefaultRecordBatchBuilder(
         magic=2, compression_type=codec, is_transactional=0, batch_size=1 << 30, **fields
@@ -47,7 +47,7 @@ def _body(key: ApiKey, version: int, answer: bytes) -> bytes:
 
 
 async def produced(wire: Wire, version: int = NEWEST_PRODUCE) -> list[tuple[int, int, Any]]:
-    """Error, base offset and all else of each partition of the next answer."""
+    """Error, base offset and the other fields of each partition in the next answer."""
     _, answer = await wire.answer()
     found: Any = ProduceResponse.decode(_body(ApiKey.PRODUCE, version, answer), version=version)
     return [(one.error_code, one.base_offset, one) for topic in found.responses for one in topic.partition_responses]
@@ -124,7 +124,7 @@ async def fetch(wire: Wire, *wanted: tuple[str, int, int], version: int = NEWEST
 
 
 def ranges(records: bytes) -> list[tuple[int, int, int]]:
-    """Of each batch of an answer: first offset, last offset, count of records."""
+    """For each batch of an answer: first offset, last offset, number of records."""
     found: list[tuple[int, int, int]] = []
     while records:
         size = 12 + int.from_bytes(records[8:12], "big")

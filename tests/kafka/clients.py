@@ -1,4 +1,4 @@
-"""Stock clients, each of which produces records and reads a partition: all of them in the same way."""
+"""Unmodified clients that each produce records and read a partition, all in the same way."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Confluent:
 
     @staticmethod
     async def produce(address: str, topic: str, records: Sequence[Sent], codec: str, **more: Any) -> list[int]:
-        """The offsets they got."""
+        """The offsets that the records got."""
 
         def run() -> list[int]:
             offsets: list[int] = []

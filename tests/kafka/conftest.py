@@ -1,4 +1,4 @@
-"""Shared parts of the Kafka port's tests."""
+"""Shared parts of the tests of the Kafka port."""
 
 from __future__ import annotations
 

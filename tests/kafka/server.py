@@ -1,4 +1,4 @@
-"""A broker with a Kafka port in this process, and a bare connection to it."""
+"""A broker with a Kafka port in this process, and a plain connection to it."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from storage import Engine
 from storage.platform.filesystem import FileSystem
 
 PATIENCE_S = 15
-#: So that a start takes no time.
+#: Small, so that a start takes no time.
 SMALL = {"wal_shards": 1, "wal_file_bytes": 1 << 20}
 A = TypeVar("A", bound=Message)
 
 
 class Wire:
-    """One connection that sends what it is told."""
+    """One connection that sends what a test says."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -38,7 +38,7 @@ class Wire:
         self._correlation = 0
 
     def send(self, api_key: int, version: int, body: bytes, *, client_id: bytes = b"\0\4test") -> int:
-        """A request whose header is right for what is known of it; its correlation id."""
+        """Send a request with a correct header for its version. Returns its correlation id."""
         self._correlation += 1
         api = APIS.get(api_key)
         tags = b"\0" if api is not None and version >= api.flexible_since else b""
@@ -50,7 +50,7 @@ class Wire:
         self.writer.write(data)
 
     async def answer(self) -> tuple[int, bytes]:
-        """Correlation id, and what follows."""
+        """The correlation id of the next answer, and the rest of it."""
         async with asyncio.timeout(PATIENCE_S):
             size = int.from_bytes(await self.reader.readexactly(4), "big")
             frame = await self.reader.readexactly(size)
@@ -65,7 +65,7 @@ class Wire:
         return decode(kind, version, body, 1 if flexible else 0)
 
     async def ended(self) -> None:
-        """The broker closes the connection, and says no more."""
+        """Check that the broker closes the connection without sending more."""
         async with asyncio.timeout(PATIENCE_S):
             with contextlib.suppress(ConnectionResetError):
                 assert await self.reader.read() == b""
@@ -76,7 +76,7 @@ class Wire:
 
 
 class KafkaServer:
-    """`async with KafkaServer(tmp_path, api_keys=...) as server`; settings as of the broker."""
+    """`async with KafkaServer(tmp_path, api_keys=...) as server`. The settings are those of the broker."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class KafkaServer:
 
     @property
     def address(self) -> str:
-        """As clients take it for bootstrap.servers."""
+        """The value for bootstrap.servers."""
         return f"127.0.0.1:{self.port.number}"
 
     async def __aenter__(self) -> Self:
@@ -126,5 +126,5 @@ class KafkaServer:
         return wire
 
     def keep(self, wire: Wire) -> None:
-        """Close it in the end."""
+        """Close it at the end."""
         self._wires.append(wire)

@@ -1,4 +1,4 @@
-"""A way to the broker that is cut off again and again, with answers lost on it."""
+"""A proxy that breaks connections to the broker again and again, so that answers are lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys by SASL/PLAIN, their rights, and TLS."""
+"""Keys with SASL/PLAIN, their rights, and TLS."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ async def guarded(tmp_path: Path) -> AsyncIterator[KafkaServer]:
 
 
 def refused(server: KafkaServer) -> dict[str, float]:
-    """Number of connections closed without an answer, by reason; reasons with none are left out."""
+    """Number of connections closed without an answer, by reason. Reasons without any are left out."""
     family = next(each for each in server.port.metrics.families() if each.name == "topics_kafka_refused")
     return {sample.labels[0][1]: sample.value for sample in family.samples if sample.value}
 
 
 async def known(server: KafkaServer, key: str) -> Wire:
-    """A connection that has shown its key."""
+    """A connection that has authenticated with its key."""
     wire = await server.connect()
     shaken = await wire.ask(ApiKey.SASL_HANDSHAKE, 1, SaslHandshakeRequest(mechanism="PLAIN"), SaslHandshakeResponse)
     assert shaken.error_code == 0
@@ -125,7 +125,7 @@ async def test_frames_of_unauthenticated_clients_are_bounded(guarded: KafkaServe
 
 async def test_keys_cover_topics_by_prefix(guarded: KafkaServer) -> None:
     reader, writer, own = [await known(guarded, key) for key in ("reader", "writer", "own")]
-    assert await codes(reader, "t") == [29]  # it would have to be made
+    assert await codes(reader, "t") == [29]  # it would have to be created
     assert await codes(reader, "t", makes=False) == [3]
     assert await codes(writer, "t") == [0]
     assert await codes(reader, "t") == [0]

@@ -1,4 +1,4 @@
-"""Topics and their settings by the admin clients that there are."""
+"""Topics and their settings with several admin clients."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ PATIENCE_S = 10
 
 
 def outcomes(futures: dict[Any, Any]) -> dict[str, Any]:
-    """By name: None where all went well, the code's name where not, whatever there is to tell otherwise."""
+    """By name: None for a success, otherwise the name of the error code."""
     found: dict[str, Any] = {}
     for name, future in futures.items():
         try:

@@ -1,4 +1,5 @@
-"""Batches that are small on the wire and much once uncompressed: refused in bounded memory while others are served."""
+"""Batches that are small on the wire and large once uncompressed are refused in bounded memory, while others are
+served."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ REFUSED = (ErrorCode.CORRUPT_MESSAGE, ErrorCode.MESSAGE_TOO_LARGE)
 
 
 def a_bomb(codec: Codec, records: bytes) -> bytes:
-    """A batch with a right header and checksum around these records."""
+    """A batch with a correct header and checksum around these records."""
     batch = bytearray(a_batch(b"1")[:HEADER_SIZE] + records)
     batch[8:12] = (len(batch) - 12).to_bytes(4, "big")
     batch[ATTRIBUTES_AT + 1] = codec
@@ -54,7 +55,7 @@ async def test_every_compression_bomb_is_refused_and_the_connection_stays(server
 async def test_health_is_answered_while_a_bomb_is_checked(
     server: KafkaServer, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The reader stands still until others have been served: on the loop that would be for ever."""
+    """The reader waits until others have been served. On the loop it would wait for ever."""
     await server.engine.put_topic("t")
     served = threading.Event()
     real: Any = produce_call.read_batch

@@ -1,6 +1,6 @@
-"""Stock clients, old and new, do everything that they can do with a broker: `tests/kafka/walks`.
+"""Unmodified clients, old and new, do everything that they can do with a broker: `tests/kafka/walks`.
 
-Installed clients always run. Other versions are installed into a separate environment in long mode, which needs a
+Installed clients always run. Other versions are installed into a separate environment in the soak tier, which needs a
 package index.
 """
 
@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 120
 INSTALL_S = 240
 STEPS = ["administer", "produce", "produce_idempotently", "read_and_seek", "share", "commit_and_resume"]
-#: Of kafka-python, which has them as extras under names that have changed.
+#: Extras of kafka-python, whose names have changed.
 CODECS = ("python-snappy", "lz4", "zstandard")
 OTHERS = {
     "confluent 2.0.2": ("confluent-kafka==2.0.2",),
@@ -37,7 +37,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 
 def walked(python: Path | str, program: str, address: str) -> list[str]:
-    """The lines that a program has said about its walk, which it has made to the end."""
+    """The output of a program that has completed its walk."""
     done = subprocess.run(
         [python, "-m", f"tests.kafka.walks.{program}", address],
         cwd=ROOT,
@@ -105,7 +105,7 @@ def test_kcat_passes_the_walk(server: Server, kcat: str) -> None:
     assert run("-C", "-t", "t", "-o", "-2", "-e", "-f", "%o\n").split() == [b"118", b"119"]
     stamps = run("-C", "-t", "t", "-o", "60", "-c", "1", "-f", "%T")
     assert int(run("-Q", "-t", f"t:0:{stamps.decode()}").split()[-1]) == 60
-    # A group commits as it goes, and the next one of it goes on where that was.
+    # A group commits as it reads, and the next member continues from there.
     settings = ("-X", "auto.offset.reset=earliest", "-X", "session.timeout.ms=6000")
     first = run(*settings, "-c", "50", "-f", "%o\n", "-G", "g", "t")
     assert first.split() == [b"%d" % number for number in range(50)]

@@ -1,4 +1,4 @@
-"""Records between stock clients, and between them and the other doors: byte for byte."""
+"""Records between unmodified clients, and between them and the other protocols: byte for byte."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.kafka.server import KafkaServer
 from tests.support.shown import shown
 
 NOW = 1_700_000_000_000
-#: Whatever a record can be.
+#: Every kind of record.
 ODD: list[Sent] = [
     (None, b'{"a":1}', [], NOW),
     (b"key", b'{"a":2}', [("h", b"text"), ("raw", b"\xff"), ("h", None)], NOW + 5),

@@ -1,4 +1,5 @@
-"""A batch compressed by its producer is fetched compressed: by stock clients, after restarts, in each Fetch version."""
+"""A batch compressed by its producer is fetched compressed: by unmodified clients, after restarts, in each Fetch
+version."""
 
 from __future__ import annotations
 
@@ -54,7 +55,7 @@ async def test_uncompressed_batches_are_fetched_uncompressed(server: KafkaServer
 
 
 async def test_a_small_uncompressed_batch_does_not_change_the_codec(server: KafkaServer) -> None:
-    """Clients send small ones so whatever they are set to."""
+    """Clients send small batches uncompressed, whatever they are set to."""
     await server.engine.put_topic("t")
     wire = await server.connect()
     await produce(wire, ("t", 0, a_batch(*VALUES, codec=Codec.LZ4)), ("t", 0, a_batch(b"1")))

@@ -35,7 +35,7 @@ from tests.kafka.server import KafkaServer, Wire
 
 
 def records_of(data: bytes) -> list[tuple[int, Any]]:
-    """Offset and value of each record, as a client takes them from an answer."""
+    """Offset and value of each record, as a client extracts them from an answer."""
     found: list[tuple[int, Any]] = []
     batches: Any = MemoryRecords(data)
     while batches.has_next():
@@ -44,7 +44,7 @@ def records_of(data: bytes) -> list[tuple[int, Any]]:
 
 
 async def with_records(server: KafkaServer, count: int, topic: str = "t", **config: Any) -> Wire:
-    """A topic whose records say their offsets."""
+    """A topic whose records contain their offsets."""
     await server.engine.put_topic(topic, TopicConfig(**config))
     if count:
         await server.engine.append(topic, PlainBinary([b"%d" % number for number in range(count)]))  # pyright: ignore
@@ -244,13 +244,13 @@ async def test_the_record_with_the_latest_time_is_found(server: KafkaServer, mon
     monkeypatch.setattr("broker.kafka.fetching._LOOK_AT_ONCE", 7)
     wire = await with_records(server, 0)
     assert await listed(wire, -3, 7) == (0, -1, -1)
-    # The create times of each batch are the same three: of those with the latest the first one counts.
+    # The create times of each batch are the same three. Of the records with the latest time, the first counts.
     for _ in range(10):
         await produce(wire, ("t", 0, a_batch(b"1", b"2", b"3")))
     assert await listed(wire, -3, 7) == (0, 2, 1_700_000_000_002)
     await server.engine.delete_records("t", before_seq=6)
     assert await listed(wire, -3, 7) == (0, 5, 1_700_000_000_002)
-    # Without a create time a record has the time at which it was committed, which is later than these.
+    # Without a create time a record has the time of its commit, which is later than these.
     await server.engine.append("t", PlainBinary([b"x"]))  # pyright: ignore
     error, offset, _ = await listed(wire, -3, 7)
     assert (error, offset) == (0, 30)
@@ -266,7 +266,7 @@ async def test_the_search_for_the_latest_time_is_bounded(server: KafkaServer, mo
         return await read(name, query)
 
     monkeypatch.setattr(server.engine, "read", watched)
-    await asyncio.sleep(0.002)  # what comes next has a later time
+    await asyncio.sleep(0.002)  # the next record has a later time
     await server.engine.append("t", PlainBinary([b"x"] * 5))  # pyright: ignore
     error, offset, _ = await listed(wire, -3, 7)
     assert (error, offset) == (0, 100)
@@ -276,7 +276,7 @@ async def test_the_search_for_the_latest_time_is_bounded(server: KafkaServer, mo
 async def test_no_more_than_so_many_records_are_looked_at(server: KafkaServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("broker.kafka.fetching._LOOK_AT_ONCE", 5)
     monkeypatch.setattr("broker.kafka.fetching.MAX_LOOKED_AT", 20)
-    wire = await with_records(server, 100)  # all of one time, of which the first would count
+    wire = await with_records(server, 100)  # all with the same time, so the first would count
     error, offset, _ = await listed(wire, -3, 7)
     assert (error, offset) == (0, 80)
 
@@ -345,7 +345,7 @@ async def test_every_partition_has_separate_offsets(server: KafkaServer) -> None
     assert [one.error_code for one in found] == [0, 0, 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     assert [records_of(one.records) for one in found[:3]] == [[], [(0, b"3")], [(0, b"1"), (1, b"2"), (2, b"4")]]
     assert (await produce(wire, ("t", 3, a_batch(b"1"))))[0][0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    # Waiting for one that gets something wakes up, whichever it is.
+    # Waiting for several partitions ends when one of them gets something.
     wire.send(ApiKey.FETCH, 12, fetch_body(12, ("t", 0, 0), ("t", 1, 1), ("t", 2, 3), max_wait_ms=20_000))
     answer = asyncio.create_task(fetched(wire))
     await asyncio.sleep(0.05)

@@ -18,7 +18,7 @@ BIG = 1 << 20
 
 
 class Stub:
-    """Stands for Produce (`Later`), Fetch (waits within the call) and Metadata (answers at once with much)."""
+    """Replaces Produce (`Later`), Fetch (waits within the call) and Metadata (a large answer at once)."""
 
     def __init__(self) -> None:
         self.started: list[int] = []
@@ -127,7 +127,7 @@ async def test_client_that_does_not_read_is_paused_and_then_disconnected(tmp_pat
         for _ in range(200):
             wire.send(ApiKey.METADATA, 0, b"")
         started = await settled(stub)
-        assert 1 <= started < 50  # what the sockets take, and one more
+        assert 1 <= started < 50  # as much as the sockets take, and one more
         async with asyncio.timeout(20):
             while server.port.metrics.connections:
                 await asyncio.sleep(0.05)
@@ -154,7 +154,7 @@ async def test_too_many_bytes_in_flight_pause_reading(tmp_path: Path) -> None:
         for _ in range(1000):
             wire.send(ApiKey.PRODUCE, 9, bytes(10_000))
         started = await settled(stub)
-        # Over the limit by what had come in the same piece of the stream.
+        # Over the limit because of what arrived in the same piece of the stream.
         assert started * 10_000 < limit + (512 << 10)
         assert started < 1000
         done = 0
@@ -173,7 +173,7 @@ async def test_many_small_requests_are_bounded_too(tmp_path: Path) -> None:
         wire = await server.connect()
         for _ in range(30_000):
             wire.send(ApiKey.PRODUCE, 9, b"")
-        assert await settled(stub) < 15_000  # what came in one piece of the stream
+        assert await settled(stub) < 15_000  # what arrived in one piece of the stream
 
 
 async def test_a_request_over_the_limit_ends_the_connection(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""An idempotent producer whose answers are lost tries again, and every record is stored once, in order."""
+"""An idempotent producer whose answers are lost retries, and every record is stored once, in order."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def free_port() -> int:
         return some.getsockname()[1]
 
 
-#: So that each client sends many small batches, and is soon back after its connection was cut.
+#: Each client sends many small batches, and reconnects soon after its connection was broken.
 SETTINGS: dict[str, dict[str, Any]] = {
     "confluent": {
         "enable.idempotence": True,
@@ -57,7 +57,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 async def test_every_record_is_stored_once(tmp_path: Path, client: str, durability: Durability) -> None:
     dice = random.Random(random.getrandbits(64))
     many: list[Sent] = [(None, b"%d" % number, [], 1_700_000_000_000) for number in range(RECORDS)]
-    # The broker has to send clients to the proxy, which is there only when the broker is.
+    # The broker has to send clients to the proxy, which only exists when the broker does.
     advertised = free_port()
     async with KafkaServer(tmp_path, kafka_advertised=f"127.0.0.1:{advertised}") as server:
         await server.engine.put_topic("t", TopicConfig(durability=durability))

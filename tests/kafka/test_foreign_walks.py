@@ -1,6 +1,6 @@
-"""Clients of other languages walk through all that they do with a broker: `tests/kafka/walks/node`, `go` and `rust`.
+"""Clients of other languages do everything that they can do with a broker: `tests/kafka/walks/node`, `go` and `rust`.
 
-In the soak tier only: they are fetched and built as the test runs, for which the registries have to be there.
+In the soak tier only: they are fetched and built during the test, which needs the registries.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 
 def done(command: list[str], folder: Path, patience_s: float, **environment: str) -> list[str]:
-    """The lines that it says, which ends well."""
+    """The output of a program that must succeed."""
     found = subprocess.run(
         command,
         cwd=folder,

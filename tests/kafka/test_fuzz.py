@@ -1,4 +1,4 @@
-"""Requests with anything in them: whatever it is, the broker goes on, and no call ends in a defect."""
+"""Requests with any content: the broker continues, and no call ends in an internal error."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.unit.kafka.test_messages import REQUESTS, api_of
 
 ROUNDS = 4000 if is_soak(os.environ) else 150
 
-#: Calls that wait for other members of a group, as long as a request says.
+#: Calls that wait for other members of a group, as long as the request says.
 WAITING = {ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP}
 
 

@@ -1,6 +1,6 @@
 """JoinGroup, SyncGroup, Heartbeat and LeaveGroup of real members, then changed.
 
-Whatever it is, it is answered, waits for other members, or ends its connection as malformed; and groups go on.
+Each is answered, waits for other members, or ends its connection as malformed. The groups continue.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class GroupRequests:
         )
 
     def changed(self, body: bytes) -> bytes:
-        """Half of them are not; else bytes are others, are missing at the end, or there are too many."""
+        """Half of them stay unchanged. In the others bytes are different, missing at the end, or added."""
         made, dice = bytearray(body), self.dice
         if dice.random() < 0.5:
             return body
@@ -97,7 +97,7 @@ class GroupRequests:
         )
 
     async def outcome(self, key: ApiKey, version: int, body: bytes) -> Message | None:
-        """The answer. None: it waits for other members, and its client hangs up; or it was malformed."""
+        """The answer. None: the request waits for other members and its client hangs up, or it was malformed."""
         asked, answered = KINDS[key]
         server, wire = self.server, await self.server.connect()
         refused, held = refusals(server), waiting(server)
@@ -122,7 +122,7 @@ class GroupRequests:
         return decode(answered, version, said, 1 if version >= APIS[key].flexible_since else 0)
 
     async def hang_up(self, wire: Wire) -> None:
-        """On return the broker knows."""
+        """On return the broker knows that."""
         await wire.close()
         async with asyncio.timeout(PATIENCE_S):
             while self.server.port.metrics.connections:
@@ -140,7 +140,7 @@ async def test_requests_of_members_with_changed_bytes(server: KafkaServer) -> No
     dice = random.Random(random.getrandbits(32))
     talk = GroupRequests(server, dice)
     seen: set[tuple[ApiKey, int]] = set()
-    # It has come far: groups have formed, had members, and refused them.
+    # The run has covered a lot: groups have formed, had members, and refused them.
     wanted = {(key, 0) for key in KINDS} | {(key, ErrorCode.UNKNOWN_MEMBER_ID) for key in KINDS}
     held = rounds = 0
     with capture_logs() as logs:
@@ -172,12 +172,12 @@ async def a_group_forms(server: KafkaServer) -> None:
 
 @pytest.mark.parametrize("key", KINDS)
 def test_announced_length_allocates_no_memory(key: ApiKey) -> None:
-    """Each byte in turn says that there is as much as there can be: no more is set aside than bytes are there for."""
+    """Each byte in turn claims the largest possible length. No more memory is allocated than bytes exist."""
     dice = random.Random(random.getrandbits(32))
     kind, _ = KINDS[key]
     for version in range(APIS[key].first, APIS[key].last + 1):
         body = encode(filled(kind, version, dice.randrange(1 << 30)), version)
-        decode(kind, version, body)  # what is made once is made
+        decode(kind, version, body)  # what is created once stays
         for place in range(len(body)):
             changed = body[:place] + b"\x7f\xff\xff\xff\x07"[: dice.choice((1, 2, 4, 5))] + body[place + 1 :]
             tracemalloc.start()

@@ -1,4 +1,4 @@
-"""Settings of groups: described, set, kept; refused with a sentence where they cannot be."""
+"""Settings of groups: described, set and kept, or refused with a message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Most requests of a key at a time: more are not refused on this port, they wait for their turn, unread and unbegun."""
+"""The most requests of a key at a time: on this port further requests are not refused, but wait unread for their
+turn."""
 
 from __future__ import annotations
 
@@ -88,7 +89,7 @@ def read(server: KafkaServer) -> int:
 
 
 async def one_waits(server: KafkaServer, writes: HeldProduce) -> tuple[Wire, Wire]:
-    """A connection whose request is under way, and one whose request waits for its turn."""
+    """A connection with a request in progress, and one whose request waits for its turn."""
     first, waiting = await known(server, "one"), await known(server, "one")
     writes.send(first)
     await writes.begun(1)
@@ -106,7 +107,7 @@ async def test_requests_of_a_key_over_all_its_connections_wait_for_their_turn(tm
         await until(lambda: read(server) == 0)
         await writes.begun(3)
         assert access(server).inflight == 3
-        writes.finish(1)  # not the one whose answer goes first: it makes room all the same
+        writes.finish(1)  # this one, not the one whose answer goes first, and it makes room all the same
         await writes.begun(4)
         assert access(server).inflight == 3
         writes.finish(0, 2, 3)
@@ -159,7 +160,7 @@ async def test_disconnected_waiting_request_does_not_count(tmp_path: Path) -> No
 async def test_unnoticed_disconnection_releases_its_slot_after_the_work(tmp_path: Path) -> None:
     async with held(tmp_path, most=1) as (server, writes):
         first, gone = await one_waits(server, writes)
-        await gone.close()  # which is read with its turn
+        await gone.close()  # which is read when its turn comes
         writes.finish(0)
         await first.answer()
         await writes.begun(2)

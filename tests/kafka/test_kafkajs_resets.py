@@ -1,6 +1,6 @@
-"""KafkaJS resets a group: it hung where committed offsets were refused that no record has.
+"""KafkaJS resets a group. It hung when committed offsets without a record were refused.
 
-In the soak tier only: the client is fetched as the test runs, for which npm and its registry have to be there.
+In the soak tier only: the client is fetched during the test, which needs npm and its registry.
 """
 
 from __future__ import annotations

@@ -22,13 +22,13 @@ from tests.kafka.java.programs import cache
 SOURCES = Path(__file__).resolve().parent / "walks" / "librdkafka"
 CRATE = "rdkafka-sys"
 BUILD_S, PATIENCE_S = 1200, 240
-#: Built in: what is found of them on the system differs.
+#: Built in, because the versions found on systems differ.
 WITHOUT = ("--disable-ssl", "--disable-gssapi", "--disable-curl", "--disable-zstd", "--disable-lz4-ext")
-#: What of Kafka it is to take this broker for.
+#: The version of Kafka that it takes this broker for.
 VERSION, GROUPS_VERSION = "3.9.0", "4.0.0"
-#: What its tests expect a topic to have that is made by producing to it.
+#: The settings that its tests expect of a topic that is created by producing to it.
 PARTITIONS = 4
-#: Producing, offsets and their resets, rebalances of all kinds, topics that come and go.
+#: Producing, offsets and their resets, rebalances of all kinds, topics that are created and deleted.
 OTHERS = [
     "0008", "0011", "0012", "0014", "0015", "0017", "0022", "0029", "0030", "0031", "0033", "0041", "0048", "0050",
     "0051", "0054", "0056", "0059", "0061", "0069", "0073", "0082", "0102", "0107", "0113", "0118", "0130", "0132",
@@ -45,7 +45,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 
 def done(command: list[str], folder: Path, patience_s: float, **environment: str) -> None:
-    """It ends well."""
+    """Runs a program that must succeed."""
     found = subprocess.run(
         command, cwd=folder, env={**os.environ, **environment}, stdin=subprocess.DEVNULL, capture_output=True,
         text=True, errors="replace", timeout=patience_s, check=False,
@@ -55,7 +55,7 @@ def done(command: list[str], folder: Path, patience_s: float, **environment: str
 
 @pytest.fixture(scope="session")
 def suite() -> Path:
-    """The folder of its tests, built."""
+    """The folder of its tests, compiled."""
     built = cache() / "librdkafka"
     cache().mkdir(parents=True, exist_ok=True)
     with (cache() / ".librdkafka.lock").open("w") as lock:
@@ -93,7 +93,7 @@ def test_librdkafka_passes_tests_of_groups_and_admin_calls(
     server: Server, suite: Path, tmp_path: Path, test: str, part: str
 ) -> None:
     """`part`: the common part of the tests' names."""
-    # Groups have settings from the version on that has share groups.
+    # Groups have settings since the version with share groups.
     version = GROUPS_VERSION if part == "DescribeConfigs" else VERSION
     run(server, suite, tmp_path, TESTS=test, SUBTESTS=part, TEST_KAFKA_VERSION=version)
 

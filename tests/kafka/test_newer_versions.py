@@ -1,4 +1,4 @@
-"""What newer clients ask for that older ones do not: topics by their ids, several keys at once, places to list."""
+"""Requests of newer clients only: topics by their ids, several keys at once, several offsets to list."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ async def test_topics_are_deleted_by_id(server: KafkaServer) -> None:
     wire = await server.connect()
     assert await deleted(wire, by_id) == [(0, "a", topic_id)]
     assert list(server.engine.catalog.topics) == ["b"]
-    await server.engine.put_topic("a")  # a later one of its name is another
+    await server.engine.put_topic("a")  # a later topic of that name is another one
     assert await deleted(wire, by_id) == [(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id)]
     both, neither = DeleteTopicsDeleteTopicState(name="a", topic_id=topic_id), DeleteTopicsDeleteTopicState()
     assert [each[0] for each in await deleted(wire, both, neither)] == [ErrorCode.INVALID_REQUEST] * 2
@@ -150,14 +150,14 @@ async def test_resources_with_configs_are_listed(tmp_path: Path) -> None:
         assert await listed("mine", 1) == [(2, "mine.a"), (4, "1")]
         assert await listed("all", 1, 2) == [(2, "mine.a"), (2, "other")]
         assert await listed("all", 1, 16) == []
-        assert await listed("all", 0) == []  # client metrics, which is all that the first version is about
+        assert await listed("all", 0) == []  # client metrics, the only subject of the first version
 
 
 # -- fetching by id --------------------------------------------------------------------------------------------------
 
 
 async def fetched(wire: Wire, version: int) -> list[tuple[bytes, int, int, int]]:
-    """Of each partition: the id of its topic, its number, its error, and how many batches it has."""
+    """For each partition: the id of its topic, its number, its error, and how many batches it has."""
     kind: Any = FetchResponse
     _, answer = await wire.answer()
     found = kind.decode(answer[1:], version=version)
@@ -230,7 +230,7 @@ async def described(wire: Wire, *groups: str) -> ShareGroupDescribeResponse:
 async def offsets(
     wire: Wire, group: str, version: int = 1, **topics: list[int]
 ) -> list[tuple[str, int, int, int, int]]:
-    """Of each partition: topic, number, error, first offset, lag."""
+    """For each partition: topic, number, error, first offset, lag."""
     asked = [DescribeShareGroupOffsetsRequestTopic(topic_name=name, partitions=each) for name, each in topics.items()]
     request = DescribeShareGroupOffsetsRequest(
         groups=[DescribeShareGroupOffsetsRequestGroup(group_id=group, topics=asked or None)]

@@ -35,7 +35,7 @@ async def test_a_batch_is_stored_and_its_offset_returned(server: KafkaServer, ve
 async def test_versions_shown_but_not_served_say_so(server: KafkaServer, version: int) -> None:
     await server.engine.put_topic("t")
     wire = await server.connect()
-    # As of version 3, without the transactional id.
+    # As in version 3, without the transactional id.
     wire.send(ApiKey.PRODUCE, version, produce_body(3, ("t", 0, ONE))[2:])
     assert [one[0] for one in await produced(wire, version)] == [ErrorCode.UNSUPPORTED_VERSION]
     assert await stored(server) == []

@@ -112,7 +112,7 @@ async def test_requests_are_counted_by_kind_and_errors_by_code(server: KafkaServ
 
 
 def test_the_documented_versions_are_the_served_versions() -> None:
-    """The table in docs/guides/kafka.md. Produce is served from its version 3 on, and shown from 0 on."""
+    """The table in docs/guides/kafka.md. Produce is served from version 3 on, and listed from 0 on."""
     text = (Path(__file__).resolve().parents[2] / "docs" / "guides" / "kafka.md").read_text()
     rows = re.findall(r"^\| (\w+) \| (\d+)(?: to (\d+))? \|", text, re.MULTILINE)
     said = {name: (int(first), int(last or first)) for name, first, last in rows}

@@ -17,7 +17,7 @@ from broker.kafka.apis import APIS, ApiKey
 from broker.kafka.codec import schema
 from broker.kafka.codec.schema import Message, Part, Since, Until
 
-#: Types of fields by their codec, as Kafka calls them.
+#: Types of fields by their codec, with Kafka's names.
 NAMES = {
     schema.Int8: "int8", schema.Int16: "int16", schema.Int32: "int32", schema.Int64: "int64", schema.UInt16: "uint16",
     schema.Bool: "bool", schema.Uuid: "uuid", schema.String: "string", schema.NullableString: "string",
@@ -25,9 +25,9 @@ NAMES = {
 }  # fmt: skip
 TYPES = {get_args(kind)[1]: name for kind, name in NAMES.items() if "str" not in name and name not in ("bytes",)}
 RANGES = re.compile(r"(\d+)(?:-(\d+)|(\+))?$")
-#: Answers whose name may be null here in more versions than Kafka has it; null is only ever written from there on.
+#: Answers whose name may be null here in more versions than in Kafka. Null is only written in Kafka's versions.
 NULL_SINCE = {("MetadataResponse", "topics.name"): 12, ("DeleteTopicsResponse", "responses.name"): 6}
-#: Requests that Kafka does not let be null, and that are taken all the same since a client sends them so.
+#: Requests that may not be null in Kafka, and are accepted here because a client sends them so.
 LENIENT = {
     # kafka-python 2.0.2 asks version 0 for all topics with null.
     ("MetadataRequest", "topics"),
@@ -37,7 +37,7 @@ LENIENT = {
 
 
 class Field(NamedTuple):
-    """One as it goes over the wire; `path` names it within its message."""
+    """A field on the wire. `path` names it within its message."""
 
     path: str
     type: str
@@ -149,14 +149,14 @@ KNOWN = sorted(
 
 
 def test_kafka_knows_every_declared_message() -> None:
-    """Share groups alone are not in kafka-python's schemas: Java's client tries them."""
+    """Only share groups are missing in kafka-python's schemas. Java's client tests them."""
     missing = {name for name in messages() if theirs_of(name) is None}
     assert all("Share" in name for name in missing), missing
     assert len({name for name, _ in KNOWN}) >= 50
 
 
 def agrees(kind: type[Message], described: dict[str, Any], version: int) -> None:
-    """Whether one version of a message has Kafka's fields, and is null only where Kafka lets it be."""
+    """Whether one version of a message has Kafka's fields, and is null only where Kafka allows it."""
     name = kind.__name__
     assert (version >= kind.flexible_since) is _within(version, described["flexibleVersions"])
     is_request = described["type"] == "request"
@@ -181,7 +181,7 @@ def test_fields_are_the_fields_of_kafka(name: str, version: int) -> None:
 
 @pytest.mark.parametrize("key", APIS)
 def test_served_versions_are_versions_of_kafka(key: int) -> None:
-    """But Produce, which is shown from 0 on for the sake of old clients, and answered as unsupported there."""
+    """Except Produce, which is listed from 0 on for old clients, and answered as unsupported there."""
     name = re.sub(r"(?:^|_)(.)", lambda found: found[1].upper(), ApiKey(key).name.lower())
     described = theirs_of(f"{name}Request")
     if described is None:

@@ -1,4 +1,4 @@
-"""Share groups with librdkafka's consumer: it takes jobs of queues, and says what became of each."""
+"""Share groups with librdkafka's consumer: it takes jobs of queues, and reports the result of each."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.kafka.server import KafkaServer
 
 PATIENCE_S = 15.0
 NOW = 1_700_000_000_000
-#: As jobs: of JSON and of bytes, with keys that can be tags and others.
+#: As jobs: with JSON and bytes, with keys that can be tags and others.
 PRODUCED: list[Sent] = [
     (b"key", b' {"a": 1}', [("text", b"x"), ("raw", b"\xff"), ("none", None)], NOW),
     (None, b'{"a":2}', [], NOW + 1),
@@ -56,7 +56,7 @@ def produce(address: str, values: Iterable[bytes], name: str = "q") -> None:
 
 
 class Worker:
-    """A share consumer that says itself what became of each job."""
+    """A share consumer that acknowledges each job itself."""
 
     def __init__(self, address: str, group: str = "g", *names: str, **more: Any) -> None:
         settings = {"bootstrap.servers": address, "group.id": group, "share.acknowledgement.mode": "explicit"}
@@ -64,7 +64,7 @@ class Worker:
         self.consumer.subscribe([*(names or ("q",))])
 
     def poll(self) -> list[Any]:
-        """Jobs as they come: some, or the time is over."""
+        """Jobs as they arrive: some, or the time is over."""
         end = monotonic() + PATIENCE_S
         while monotonic() < end:
             found = [*self.consumer.poll(0.5)]
@@ -185,7 +185,7 @@ async def test_two_consumers_share_without_doubles(server: KafkaServer) -> None:
     await add(server, count)
     done: list[set[int]] = [set(), set()]
     few: dict[str, Any] = {"max.poll.records": 10}
-    #: Neither takes more than its first ones before the other has some too: one alone is soon through with them all.
+    #: Neither takes more than its first jobs before the other has some too. One alone would soon take all of them.
     both_have_some = Barrier(2)
 
     def run(mine: int) -> None:
@@ -236,7 +236,7 @@ async def test_closing_consumer_releases_unacknowledged_records(server: KafkaSer
             await asyncio.sleep(0.01)
     assert server.broker.kafka_shares.sessions == 0
     claimed = await server.engine.queues.claim("q", "n", max=5)
-    assert [job.record.seq for job in claimed.jobs] == [1, 2]  # and is no dead letter for that
+    assert [job.record.seq for job in claimed.jobs] == [1, 2]  # and does not become a dead letter because of that
 
 
 def refused(address: str, group: str, name: str) -> str:

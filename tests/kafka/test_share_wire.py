@@ -113,7 +113,7 @@ class Member:
         return found
 
     async def say(self, *acks: tuple[int, int, int], epoch: int | None = None, version: int = 2) -> tuple[int, int]:
-        """Error of the request, and of the partition."""
+        """The error of the request, and that of the partition."""
         now = self.epoch if epoch is None else epoch
         self.epoch = now + 1
         request = ShareAcknowledgeRequest(
@@ -145,7 +145,7 @@ async def test_a_session_takes_and_settles(server: KafkaServer, version: int) ->
     await add(server, 5)
     one = await member(server)
     assert await one.take("q", most=3, version=version) == [(0, 2, 1)]
-    # Acknowledged with the next fetch, of which the released one is the first.
+    # Acknowledged with the next fetch, which also returns the released job first.
     assert await one.take("q", acks=[(0, 0, ACCEPT), (1, 1, RELEASE), (2, 2, ACCEPT)], version=version) == [
         (1, 1, 2),
         (3, 4, 1),
@@ -243,7 +243,7 @@ async def test_leaving_member_releases_unacknowledged_jobs(
     assert [each.topic_id for each in joined.assignment.topic_partitions] == [uuid(server)]
     await one.take("q")
     assert (await one.heartbeat(-1)).member_epoch == -1
-    assert await one.say((0, 0, ACCEPT)) == (NONE, NONE)  # on its way behind it
+    assert await one.say((0, 0, ACCEPT)) == (NONE, NONE)  # on its way after it
     await until_ready(server, 1)
     assert (await one.heartbeat(1)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
@@ -293,7 +293,7 @@ async def test_an_answer_has_no_more_than_was_asked_for(server: KafkaServer) -> 
 async def test_jobs_beyond_the_answer_limit_are_released(server: KafkaServer) -> None:
     await put(server, "q", max_deliveries=1, dead_letter="dead")
     await add(server, 2, size=50_000)
-    await add(server, 100)  # so that many would fit by their mean
+    await add(server, 100)  # so that many would fit by their mean size
     one = await member(server)
     assert await one.take("q", max_bytes=40_000) == [(0, 0, 1)]
     figures = server.engine.queues.figures("q")

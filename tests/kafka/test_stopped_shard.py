@@ -1,4 +1,4 @@
-"""One of two shards can no longer write: topics on the other continue, and no refused record is stored."""
+"""One of two shards can no longer write: topics on the other one continue, and no refused record is stored."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def server(disk: SimDisk) -> AsyncIterator[KafkaServer]:
 
 
 def by_shard(server: KafkaServer) -> list[set[int]]:
-    """The partitions that lie on each."""
+    """The partitions on each shard."""
     places: list[set[int]] = [set(), set()]
     for partition in range(PARTITIONS):
         places[server.engine.topic(address("t", partition)).log.shard].add(partition)

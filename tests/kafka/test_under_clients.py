@@ -1,4 +1,4 @@
-"""What happens to topics under clients that use them: made anew, evicted from, many partitions, many topics."""
+"""Changes to topics that clients are using: created again, records evicted, many partitions, many topics."""
 
 from __future__ import annotations
 
@@ -78,7 +78,8 @@ class Group:
 
 
 def produce(producer: Producer, topic: str, *values: bytes, partition: int | None = None) -> list[str]:
-    """On return all are acked or refused; the refusals. Waits until the producer knows of the topic as it is now."""
+    """On return all records are acked or refused. Returns the refusals. Waits until the producer knows the present
+    topic."""
     refused: list[str] = []
     deadline = time.monotonic() + PATIENCE_S
 
@@ -101,7 +102,7 @@ def produce(producer: Producer, topic: str, *values: bytes, partition: int | Non
 
 
 def make_anew(admin: AdminClient, topic: str, partitions: int) -> None:
-    """A producer that looks at its topics in between makes this one again by that: it is deleted again then."""
+    """A producer that looks at its topics meanwhile creates this one again. Then it is deleted again."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         admin.delete_topics([topic])[topic].result(PATIENCE_S)

@@ -1,4 +1,4 @@
-"""Builds the compiled kernel from the sources as they are, with every warning an error, for the tests."""
+"""Builds the compiled kernel from the present sources, with every warning an error, for the tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Every test of this folder that asks for `twin` runs over both: the Python twin, and the compiled code, built anew."""
+"""Every test in this folder that asks for `twin` runs with both: the Python kernel, and the compiled one, built
+anew."""
 
 from __future__ import annotations
 
@@ -21,14 +22,14 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
 
 
 def serve(code: ModuleType) -> None:
-    """Have `kernel` use this code."""
+    """Make `kernel` use this code."""
     kernel._code = code
     kernel.checksum, kernel.crc32c = code.checksum, code.crc32c
 
 
 @pytest.fixture(params=TWINS, scope="module")
 def twin(request: pytest.FixtureRequest) -> Iterator[str]:
-    """The name of the twin that serves until the end of the module."""
+    """The name of the kernel that is used until the end of the module."""
     before = kernel._code
     serve(plain if request.param == PYTHON else request.getfixturevalue("compiled"))
     yield request.param

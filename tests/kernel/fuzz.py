@@ -1,17 +1,18 @@
-"""Mutated inputs for the compiled kernel, built with sanitizers, whose results are compared with its twin's.
+"""Mutated inputs for the compiled kernel, built with sanitizers. Its results are compared with those of the Python
+kernel.
 
     python -m tests.kernel.fuzz LIBRARY SECONDS [--seed N] [--keep FILE]
 
-Replays the inputs of tests/kernel/corpus, and then changes them for so long. The library counts what it runs through
-(`coverage.c`): an input that leads where none before it led is changed in turn. An input is what a target takes; its
-file is named after the target, and its other choices follow from its bytes. Frames get their lengths and checksums set
-right again half the time, so that what lies behind the checksum is reached too. Prints the inputs tried. A result that
-differs, or what a sanitizer finds, ends it; the input is then in the file `fuzz-failure.bin` of the current folder.
+Replays the inputs of tests/kernel/corpus, and then changes them for the given time. The library counts which code runs
+(`coverage.c`). An input that reaches new code is changed in turn. An input is the argument of a target; its file is
+named after the target, and all other choices follow from its bytes. Half the time frames get correct lengths and
+checksums again, so that code after the checksum is reached too. Prints the number of inputs tried. A different result,
+or a finding of a sanitizer, ends the run; the input is then in the file `fuzz-failure.bin` of the current folder.
 
-`--keep` writes the smallest inputs that together lead wherever those that were tried have led: with
-`--keep tests/kernel/found.bin` an hour's finds are where every run begins.
+`--keep` writes the smallest inputs that together reach everything that was reached. With `--keep
+tests/kernel/found.bin` every run begins with an hour's findings.
 
-Started by `test_fuzz.py`, which preloads the sanitizer. Buffers are arrays: their memory ends exactly where they do.
+Started by `test_fuzz.py`, which preloads the sanitizer. Buffers are arrays: their memory ends exactly at their end.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from tests.kernel.conftest import serve
 
 CORPUS: Final = Path(__file__).parent / "corpus"
 FOUND: Final = Path(__file__).parent / "found.bin"
-#: No larger input is kept.
+#: Larger inputs are not kept.
 KEPT_BYTES: Final = 512
 MAX_BYTES: Final = 1 << 12
 _INTERESTING: Final = (0, 1, 0x7F, 0x80, 0xFF, 0xD5, 0xD9, 0xC6, 0x22, 0x5C, 0x7B, 0x7D, 0x5B, 0x5D, 0x2C)
@@ -131,7 +132,7 @@ TARGETS: Final[dict[str, Callable[[Buffer, random.Random], Any]]] = {
 
 
 def attempt(call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-    """What it gives, or that it refuses; the words of a refusal may differ."""
+    """The result, or that the call is refused. The messages of refusals may differ."""
     try:
         return call(*arguments, **options)
     except (ValueError, OverflowError):
@@ -165,7 +166,7 @@ def mutated(content: bytes, others: list[bytes], choice: random.Random) -> bytes
 
 
 def repaired(content: bytes, kind: Kind) -> bytes:
-    """The frames with lengths and checksums that fit, as far as the lengths in their headers lead."""
+    """The frames with correct lengths and checksums, as far as the lengths in their headers lead."""
     changed, at, header = bytearray(content), 0, 37 if kind else 38
     while len(changed) - at >= 46:
         node_len, tag_len, data_len = struct.unpack_from("<HHI", changed, at + header - 8)
@@ -184,12 +185,12 @@ def repaired(content: bytes, kind: Kind) -> bytes:
 
 
 def inputs() -> list[Input]:
-    """The inputs made by hand."""
+    """Inputs written by hand."""
     return [(path.name.partition("-")[0], path.read_bytes()) for path in sorted(CORPUS.glob("*.bin"))]
 
 
 def run_one(target: str, content: bytes, codes: Sequence[Any]) -> None:
-    """These twins on one input. Raises AssertionError where they differ."""
+    """Compare both kernels on one input. Raises AssertionError if they differ."""
     results: list[Any] = []
     for code in codes:
         serve(code)
@@ -198,7 +199,7 @@ def run_one(target: str, content: bytes, codes: Sequence[Any]) -> None:
 
 
 class Fuzzer:
-    """Tries inputs, and keeps those that lead to something new."""
+    """Tries inputs, and keeps those that reach new code."""
 
     def __init__(self, library: Path, choice: random.Random) -> None:
         self._compiled = load(library)
@@ -214,13 +215,13 @@ class Fuzzer:
         return sorted(every, key=lambda each: len(each[1]))
 
     def add(self, target: str, content: bytes) -> bool:
-        """Try an input; whether it led to something new. Raises AssertionError where the twins differ."""
+        """Try an input. Returns whether it reached new code. Raises AssertionError if the kernels differ."""
         self._failure.write_bytes(content) if self.tried % 64 == 0 else None
         self.tried += 1
         try:
             run_one(target, content, (self._compiled,))
             new = bool(self._gained())
-            if new or self.tried % 8 == 0:  # the twin is far slower
+            if new or self.tried % 8 == 0:  # the Python kernel is far slower
                 run_one(target, content, (self._compiled, plain))
         except BaseException:
             self._failure.write_bytes(content)
@@ -230,7 +231,7 @@ class Fuzzer:
         return new
 
     def change_one(self) -> None:
-        """Try a changed input. Half the time it is one of those that were found last."""
+        """Try a changed input. Half the time it is one of those found last."""
         choice = self._choice
         target = choice.choice([*TARGETS])
         kept = self._kept[target]
@@ -240,7 +241,7 @@ class Fuzzer:
         self.add(target, content)
 
     def close(self) -> None:
-        """Nothing was wrong."""
+        """Print that nothing was wrong."""
         self._failure.unlink(missing_ok=True)
 
 
@@ -250,7 +251,7 @@ def found() -> list[Input]:
 
 
 def reduced(library: Path, inputs_found: list[Input]) -> list[Input]:
-    """Those that lead to something new, the smallest first, after the inputs made by hand. In a process of its own."""
+    """Inputs that reach new code, the smallest first, after those written by hand. Runs in a process of its own."""
     fuzzer = Fuzzer(library, random.Random(0))
     for target, content in inputs():
         fuzzer.add(target, content)

@@ -51,7 +51,7 @@ values = st.recursive(
     ),
     max_leaves=8,
 ).map(dumped)
-#: Long enough for each way of the checksum.
+#: Long enough for each branch of the checksum.
 long_values = st.integers(0, 2500).map(lambda size: b'"%b"' % (b"x" * size))
 labels = st.one_of(st.none(), texts.map(str.encode))
 json_samples = st.builds(
@@ -112,5 +112,5 @@ def encoded(batch: list[Sample], header: kernel.Header, **options: Any) -> tuple
 
 
 def log_of(batch: list[Sample], header: kernel.Header) -> bytes:
-    """The frames of a batch, one behind the other."""
+    """The frames of a batch, adjacent."""
     return b"".join(frames_of(batch, header))

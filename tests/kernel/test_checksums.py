@@ -1,4 +1,4 @@
-"""XXH3-64 and CRC-32C of the kernel beside those of the packages xxhash and google-crc32c."""
+"""XXH3-64 and CRC-32C of the kernel, compared with those of the packages xxhash and google-crc32c."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kernel import plain
 
 pytestmark = pytest.mark.usefixtures("twin")
 
-#: Where XXH3 goes another way, and around these.
+#: Lengths at which XXH3 takes another branch, and their neighbours.
 BORDERS = (0, 1, 3, 4, 8, 9, 16, 17, 128, 129, 240, 241, 256, 1024, 1088, 4096, 65536)
 
 

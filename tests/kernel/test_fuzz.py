@@ -18,11 +18,11 @@ from tests.kernel.fuzz import TARGETS, found, inputs, repaired, run_one
 
 COVERAGE = Path(__file__).parent / "coverage.c"
 SANITIZERS = ("-g", "-O1", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
-#: An hour of them: TOPICS_TEST_FUZZ_S=3600.
+#: For an hour: TOPICS_TEST_FUZZ_S=3600.
 SECONDS = float(os.environ.get("TOPICS_TEST_FUZZ_S", "60"))
 #: File for found inputs: TOPICS_TEST_FUZZ_KEEP=$PWD/tests/kernel/found.bin renews it.
 KEEP = os.environ.get("TOPICS_TEST_FUZZ_KEEP", "")
-#: Of the corpus, at most.
+#: The most inputs of the corpus.
 CORPUS_BYTES = 200_000
 
 

@@ -1,4 +1,4 @@
-"""Kafka's record batches beside those of aiokafka."""
+"""Kafka's record batches, compared with those of aiokafka."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ HEADER = Header(7, 100, 1_700_000_000_000, b"", 4)
 
 
 def shown(sample: Sample) -> bytes:
-    """The members of its object, as readers see them."""
+    """The members of its object that readers see."""
     data = b'{"$base64":"%b"}' % b64encode(sample.data) if sample.kind & 1 else sample.data
     return b'"data":%b%b}' % (data, b"" if sample.meta is None else b',"meta":' + sample.meta)
 
@@ -104,7 +104,7 @@ def test_records_are_rendered_like_their_frames(batch: list[Sample], header: Hea
 
 
 def show(body: bytes, shape: int = WHOLE) -> Any:
-    """What stands in the row of a record with this body."""
+    """The row of a record with this body."""
     row = json.loads(kernel.render_records([(1, 2, b"", b"", body)], shape))
     return {key: value for key, value in row.items() if key not in ("$seq", "$ts")}
 

@@ -1,4 +1,4 @@
-"""Verifying frames: what is valid is found, what is not is never taken, and nothing outside the range is read."""
+"""Verifying frames: valid frames are found, invalid ones never are, and nothing outside the range is read."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BATCH = [
 
 
 def segment_of(log: bytes) -> bytes:
-    """The same frames in a segment, by the format's codec."""
+    """The same frames in a segment, encoded by the format's codec."""
     columns = kernel.scan(log).columns
     pairs = zip(columns.offsets, columns.sizes, strict=True)
     return b"".join(segment_frame.from_wal(log, offset, size) for offset, size in pairs)
@@ -159,7 +159,7 @@ def test_limits_end_a_scan_after_at_least_one_frame() -> None:
     assert len(kernel.scan(log, max_bytes=1).columns) == 1
     assert len(kernel.scan(log, max_bytes=sizes[0] + sizes[1]).columns) == 2
     assert len(kernel.scan(log, max_bytes=sizes[0] + sizes[1] - 1).columns) == 1
-    # Nothing is said of what stands behind a limit.
+    # Nothing is reported about bytes beyond a limit.
     assert kernel.scan(log[: kernel.scan(log).columns.sizes[0]] + b"\x01" * 99, max_frames=1).reason == "full"
 
 

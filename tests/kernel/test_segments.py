@@ -1,4 +1,4 @@
-"""Frames of the log become .data and .idx, as the formats' codecs make them."""
+"""Frames of the log become .data and .idx with the bytes of the formats' codecs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The wheel: with a compiler it carries the compiled kernel for every later Python, without one it still installs."""
+"""The wheel: with a compiler it contains the compiled kernel for every later Python. Without one it still installs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 
 def copied(folder: Path) -> Path:
-    """The project as a fresh clone has it."""
+    """The project as in a fresh clone."""
     for name in FILES:
         shutil.copy(ROOT / name, folder / name)
     ignored = shutil.ignore_patterns("*.so", "__pycache__")
@@ -32,7 +32,7 @@ def copied(folder: Path) -> Path:
 
 
 def wheel(project: Path, folder: Path, **environment: str) -> Path:
-    """Made by pip, with the setuptools that is here."""
+    """Made by pip, with the installed setuptools."""
     command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-build-isolation", "--no-deps", "-w", str(folder), "."]
     subprocess.run(command, check=True, cwd=project, env=os.environ | environment)
     [made] = folder.glob("*.whl")

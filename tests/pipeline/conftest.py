@@ -1,4 +1,4 @@
-"""A real broker with small segments, and exports from it by pyarrow alone."""
+"""A real broker with small segments, and exports from it with pyarrow alone."""
 
 from __future__ import annotations
 

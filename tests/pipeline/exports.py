@@ -34,7 +34,7 @@ def ended_pid() -> int:
 
 
 def command(*arguments: str, status: int = 0) -> str:
-    """What `python -m pipeline` prints, ending with that exit status."""
+    """The output of `python -m pipeline`, which must end with that exit status."""
     result = CliRunner().invoke(app, list(arguments), env={"COLUMNS": "200"})
     assert result.exit_code == status, result.output
     return result.output
@@ -59,7 +59,7 @@ class Overtaken:
 
 
 class Exports:
-    """From the broker at `url` to `to`."""
+    """Export from the broker at `url` to `to`."""
 
     def __init__(self, url: str, to: str) -> None:
         self.origin = Broker(url)
@@ -118,7 +118,7 @@ class Exports:
         return sorted((row["partition"], row["seq"]) for row in rows)
 
     def parts(self, topic: str) -> list[str]:
-        """Every file of records there is, counted or not."""
+        """Every file with records, listed or not."""
         return [key for key, _ in self.store.list(topic)]
 
     def path(self, key: str) -> Path:

@@ -1,4 +1,4 @@
-"""The rows of a task, appended by several tries of it: each row is stored once, in whatever order they came."""
+"""The rows of a task, appended by several attempts: each row is stored once, in whatever order they arrive."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def rows(count: int, *, keys: int = 0) -> list[Row]:
-    """Some of them equal, some with everything that a row can have."""
+    """Some of them are equal, and some have everything that a row can have."""
     return [
         Row(
             b' {"n": %d}' % (n // 3 if n % 5 == 0 else n),
@@ -89,7 +89,7 @@ def test_retries_with_another_row_order_store_each_row_once(broker: SmallSegment
                 )
         attempt(broker.client, topic, shuffled(given, 10 * seed + 7))
         assert stored(broker.client, topic) == counted(given)
-        # A try that comes late, in an order of its own, adds nothing.
+        # An attempt that comes late, in an order of its own, adds nothing.
         attempt(broker.client, topic, given)
         assert stored(broker.client, topic) == counted(given)
 
@@ -116,7 +116,7 @@ def test_another_chunk_size_counts_as_another_order(broker: SmallSegments, monke
 
 @pytest.mark.parametrize("partitions", [1, 4])
 def test_concurrent_tries_store_each_row_once(broker: SmallSegments, partitions: int) -> None:
-    """Speculative tasks, and tasks that Spark takes for dead, all write to their end."""
+    """Speculative tasks, and tasks that Spark believes dead, all write to their end."""
     given = rows(600, keys=11 if partitions > 1 else 0)
     for seed in range(4):
         topic = f"at-once-{partitions}-{seed}"

@@ -1,4 +1,4 @@
-"""Exports to a bucket: the same chain, by conditional creates."""
+"""Exports to a bucket: the same chain of manifests, with conditional creates."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_only_one_create_of_a_key_succeeds(bucket: str) -> None:
     assert store.create("a/b", b"mine")
     assert not store.create("a/b", b"theirs")
     assert store.read("a/b") == b"mine"
-    # An answer that was lost: the same content again is the same create.
+    # An answer was lost: a create with the same content counts as the same.
     assert store.create("a/b", b"mine")
 
 

@@ -1,4 +1,4 @@
-"""`python -m pipeline`, by pyarrow alone."""
+"""`python -m pipeline` with pyarrow alone."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_export_with_follow_runs_until_interrupted(broker: SmallSegments, tmp_pa
 
     broker.until(exported("followed", 1))
     broker.append("followed", 3, first=5)
-    broker.append("followed.later", 4)  # a topic that the pattern fits, and that was not there before
+    broker.append("followed.later", 4)  # a topic that matches the pattern, and that did not exist before
     broker.until(exported("followed", 2))
     broker.until(exported("followed.later", 1))
     broker.until(lambda: "followed.later" in log.read_text())
@@ -93,7 +93,7 @@ def test_export_with_follow_runs_until_interrupted(broker: SmallSegments, tmp_pa
     assert process.wait(PATIENCE_S) == 130
     said = log.read_text()
     assert "Interrupted. Completed files are valid" in said
-    # A round in which nothing comes says nothing.
+    # A round without new records prints nothing.
     assert [line.split()[:2] for line in said.splitlines() if line.startswith("followed")] == [
         ["followed", "5"],
         *sorted([["followed", "3"], ["followed.later", "4"]]),

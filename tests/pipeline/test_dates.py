@@ -1,4 +1,4 @@
-"""Dates and hours of the folders: of UTC, whatever the machine's zone is, and with a border at midnight."""
+"""Dates and hours of the folders are in UTC, whatever the machine's zone is, and change at midnight."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MIDNIGHT = ms("2024-02-29T00:00")
 
 @pytest.fixture(params=["America/St_Johns", "Pacific/Kiritimati"])
 def zone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Another zone for this process: half an hour off, or a day ahead."""
+    """Set another zone for this process: half an hour off, or a day ahead."""
     monkeypatch.setenv("TZ", request.param)
     time.tzset()
     yield

@@ -68,7 +68,7 @@ def test_hour_and_header_columns_cannot_change(broker: SmallSegments, exports: E
 
 
 class Killed(BaseException):
-    """Stands for SIGKILL: no code handles it."""
+    """Replaces SIGKILL: no code handles it."""
 
 
 @pytest.mark.parametrize("after", [False, True])
@@ -122,7 +122,7 @@ def test_only_one_of_two_concurrent_exports_commits(broker: SmallSegments, expor
 def test_of_two_racing_commits_of_a_version_only_the_first_counts(
     broker: SmallSegments, exports: Exports, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between the look at the table and the commit another exporter commits the same: Delta would take both."""
+    """Between the read of the table and the commit another exporter commits the same rows. Delta would accept both."""
     broker.append("raced", 30)
     commit = DeltaChain._commit  # pyright: ignore[reportPrivateUsage]
     others: list[int] = []

@@ -1,4 +1,4 @@
-"""An export, by pyarrow alone: every record once, from where the last one ended."""
+"""An export with pyarrow alone: every record once, from where the last export ended."""
 
 from __future__ import annotations
 

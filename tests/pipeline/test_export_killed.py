@@ -14,7 +14,7 @@ from tests.support.small_segments import SmallSegments
 
 
 class Killed(BaseException):
-    """Stands for SIGKILL: no code handles it."""
+    """Replaces SIGKILL: no code handles it."""
 
 
 class KillingStore:
@@ -92,7 +92,7 @@ def test_second_manifest_with_the_same_number_is_refused(broker: SmallSegments, 
     broker.append("overtaken", 30)
 
     def overtake() -> None:
-        # It takes the plan of the first one for that of a run that was killed.
+        # It takes the plan of the first run for that of a killed run.
         assert exports.export("overtaken").records == 30
         broker.append("overtaken", 5, first=30)
 

@@ -62,7 +62,7 @@ def test_every_flipped_bit_is_detected() -> None:
                 frames, used, _ = decode(bytes(changed), TOPIC, 0, 3)
             except FrameDamaged:
                 continue
-            # A longer length may reach behind the end of what is there: then that frame is not whole, nor given.
+            # A longer length may reach beyond the end of the data: then that frame is incomplete, and is not returned.
             assert used < len(data), (at, bit)
             assert all(seq in (1, 2) for seq in frames.seqs.tolist())
 
@@ -126,7 +126,7 @@ def test_columns_match_the_individual_frames(chosen: list[tuple[tuple[bytes, int
         for seq, ((body, flags), tag, node) in enumerate(chosen, 1)
     ]
     found, _, _ = decode(b"".join(written), TOPIC, 0, len(chosen) + 1)
-    # Rows with their stored bodies are taken apart one by one.
+    # Rows with their stored bodies are decoded one by one.
     rows = [
         Row(seq, 1000 + seq, tag or None, "nö".encode() if node else None, b"", None, body)
         for seq, ((body, _), tag, node) in enumerate(chosen, 1)
@@ -169,7 +169,7 @@ def test_wrong_length_is_reported_for_its_frame(sizes: list[int]) -> None:
                 _, used, _ = decode(bytes(damaged), TOPIC, 0, 100)
             except FrameDamaged as error:
                 used = error.offset
-            assert used == at  # refused, or the rest, which is refused where the file ends
+            assert used == at  # refused, or the rest, which is refused at the end of the file
 
 
 def test_too_short_body_is_an_error() -> None:

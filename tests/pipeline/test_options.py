@@ -1,4 +1,4 @@
-"""Options as Spark hands them on, and offsets as Kafka's users write them."""
+"""Options as Spark passes them, and offsets as Kafka's users write them."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def test_broker_directory_and_cold_tier_give_the_same_partitions(tmp_path: Path)
             assert origin.partitions("t") == 3
             ends = [origin.view("t", partition).end for partition in range(3)]
             there = [each for each in left if each[1] < ends[each[0]]]
-            # The tier learns of the deletion with the next segment that moves there.
+            # The tier gets the deletion with the next segment that moves there.
             assert [each for each in found if each in left] == there
             assert [each.live for each in origin.held("t")] == [
                 len([p for p, _ in found if p == at]) for at in range(3)
@@ -252,7 +252,7 @@ def test_verification_compares_the_brokers_counts(
     assert problems(exports, "counted") == [], "what is not exported yet is no problem"
 
     def blind(*arguments: Any) -> Any:
-        # A reader that does not see the last task's work, neither when it exports nor when it verifies.
+        # A reader that does not see the last task's work, neither in an export nor in a verification.
         return list(splits_of(*arguments, target_bytes=1 << 14))[:-1]
 
     monkeypatch.setattr(verification, "splits_of", blind)
@@ -291,7 +291,7 @@ def test_stream_reads_all_partitions_and_added_ones(broker: SmallSegments, expor
     later = reader.latestOffset(end, ReadAllAvailable())
     assert seqs_of(later, "streamed") == {"0": 13, "1": 21, "2": 31}
     assert read_stream(exports, reader, end, later) == [(0, 11), (0, 12), *((2, seq) for seq in range(1, 31))]
-    # A checkpoint of before, when partition 0 was all that was read.
+    # An old checkpoint, from when only partition 0 was read.
     old = {"streamed": {"0": end["streamed"]["0"]}}
     assert read_stream(exports, reader, old, reader.latestOffset(old, ReadAllAvailable())) == [
         *((0, seq) for seq in (11, 12)),

@@ -17,7 +17,7 @@ from tests.pipeline.exports import Exports, command, ended_pid
 from tests.pipeline.test_export_killed import Killed, KillingStore
 from tests.support.small_segments import SmallSegments
 
-#: Changes that a run of these tests makes at most, and a few more, which are never come to.
+#: The most changes that a run of these tests makes, and a few more, which are never reached.
 KILLS = range(1, 22)
 
 
@@ -161,7 +161,7 @@ def test_verification_reports_visible_files_that_are_not_valid(broker: SmallSegm
 def test_late_run_does_not_restore_replaced_files(
     broker: SmallSegments, exports: Exports, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A run puts its manifest and stands still; others make its files visible, and replace them; then it goes on."""
+    """A run writes its manifest and stops. Others make its files visible and replace them. Then it continues."""
     from pipeline.export import publication
 
     show = publication._show  # pyright: ignore[reportPrivateUsage]

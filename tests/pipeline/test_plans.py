@@ -1,4 +1,4 @@
-"""How ranges of seqs are cut into tasks, and what of them is known to be lost."""
+"""How ranges of seqs are divided into tasks, and which of them are known to be lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Java that Spark is started with."""
+"""The Java with which Spark is started."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pipeline.session import java_version, provide_java, settings, wrap_java
 
 
 def fake_java(path: Path, version: str) -> Path:
-    """Says its version, and what else it was given."""
+    """Prints its version, and its other arguments."""
     path.parent.mkdir(parents=True)
     path.write_text(
         f'#!/bin/sh\n[ "$1" = -version ] && echo \'openjdk version "{version}"\' >&2\nprintf \'%s\\n\' "$@"\n'

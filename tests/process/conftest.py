@@ -16,13 +16,13 @@ DISK_BYTES = 4 << 20
 
 @pytest.fixture
 def dice() -> random.Random:
-    """Chance that follows the seed of the run, which pytest prints."""
+    """A random source with the seed of the run, which pytest prints."""
     return random.Random(random.getrandbits(64))
 
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
-    """A disk that can be filled. Where none can be mounted, tests that ask for it are deselected, and it is said."""
+    """A disk that can be filled. If none can be mounted, tests that need it are deselected, and the run says so."""
     mount_point = tmp_path / "disk"
     mount_point.mkdir()
     with SmallDisk(mount_point, DISK_BYTES) as disk:

@@ -14,7 +14,7 @@ SECRET = b"only the owner of the machine may read this"
 
 
 def ask(port: int, request: bytes) -> bytes:
-    """All that comes back until the connection ends."""
+    """Everything that is received until the connection ends."""
     with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
         connection.sendall(request.replace(b"host: localhost\r\n", b"host: localhost\r\nconnection: close\r\n"))
         got = b""

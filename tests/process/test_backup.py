@@ -1,4 +1,4 @@
-"""`topics backup` and `topics restore` beside real brokers: under load, over kills, from the command line."""
+"""`topics backup` and `topics restore` with real brokers: under load, over kills, and from the command line."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.conftest import is_soak
 from tests.support.backup_load import State, Writer
 from tests.support.broker_process import ROOT, BrokerProcess, environment, verify
 
-#: Tiny segments, absorbed, flagged, rewritten and dropped all the time.
+#: Tiny segments that are flushed, flagged, rewritten and dropped all the time.
 BUSY: dict[str, Any] = {
     "wal_shards": 3,
     "wal_file_bytes": 256 << 10,
@@ -40,13 +40,13 @@ BUSY: dict[str, Any] = {
 }
 WRITERS = 4
 BACKUPS = 4
-#: Steps that every writer has behind it at each of them.
+#: How many steps every writer has taken at each of them.
 FEW = 5
 KILLS = 5 if is_soak(os.environ) else 1
 
 
 class Window(NamedTuple):
-    """Steps of each writer that had been answered when a backup was asked for, and begun when it was over."""
+    """Steps of each writer that had been answered when a backup was requested, and begun when it ended."""
 
     answered: list[int]
     begun: list[int]
@@ -114,7 +114,7 @@ async def _backed_up(directory: Path, backup: Path, writers: list[Writer]) -> di
             summary = await engine.backups.take(backup, at_instant=instant)
             windows[summary.number] = seen[0]
             while not engine.housekeeping.dropped + engine.housekeeping.rewritten + engine.housekeeping.flagged:
-                await asyncio.sleep(0.01)  # from the second one on, segments have changed under the writers
+                await asyncio.sleep(0.01)  # from the second one on, segments have changed because of the writers
         stop.set()
         await asyncio.gather(*writing)
     return windows
@@ -139,7 +139,7 @@ def test_backups_under_load_hold_exactly_the_state_at_one_instant(tmp_path: Path
 
 
 class Load:
-    """Writers on threads; one whose step gets no answer does no other."""
+    """Writers on threads. A writer whose step gets no answer takes no other."""
 
     def __init__(self, broker: BrokerProcess, seed: int) -> None:
         self.writers = [Writer(f"w{number}", seed) for number in range(WRITERS)]
@@ -161,7 +161,7 @@ class Load:
         return Window([each.answered for each in self.writers], [len(each.steps) for each in self.writers])
 
     def _run(self, writer: Writer) -> None:
-        with suppress(OSError, HTTPException, AssertionError):  # killed at any moment, amid an answer, too
+        with suppress(OSError, HTTPException, AssertionError):  # killed at any moment, also during an answer
             while not self._stop.is_set():
                 step = writer.next()
                 if step.tags:
@@ -214,7 +214,7 @@ def test_a_broker_killed_amid_a_backup_leaves_a_complete_backup(tmp_path: Path) 
                 time.sleep(rng.random() * 0.08)
                 broker.kill()
             windows[3] = Window(before.answered, load.window().begun)
-            # The newest that is there, and where there is one the one before.
+            # The newest backup, and the one before if there is one.
             numbers = sorted(int(path.stem.partition("-")[2]) for path in backup.glob("manifest-*.json"))
             assert numbers in ([1, 2], [2, 3], [1, 2, 3])
             for number in numbers[-2:]:
@@ -228,7 +228,7 @@ def test_a_broker_killed_amid_a_backup_leaves_a_complete_backup(tmp_path: Path) 
             broker.start()
             _begin(broker)
             assert _finished(broker) >= 3
-            # After the kill the engine may know steps that were never answered: the last of each writer.
+            # After the kill the engine may know steps that were never answered: the last one of each writer.
             there = restored(backup, home / "restored-last")
             problems = [writer.problem(there, writer.answered, len(writer.steps)) for writer in load.writers]
             assert not any(problems), (turn, problems)

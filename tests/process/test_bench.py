@@ -33,7 +33,7 @@ def test_a_read_measurement_reads_from_the_requested_source(
 def test_records_read_from_another_source_give_no_figure(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A tail cache that does not hold them all."""
+    """A tail cache that cannot hold all of them."""
     options = ["--read", "--batch", "256", "--from", "tail", "--preload", "20000", "--dir", str(tmp_path)]
     monkeypatch.setattr(places, "_THERE_WITHIN_S", 0.0)
     assert bench.main([*options, "--set", "TAIL_CACHE_BYTES=100000", *SHORT]) == 1

@@ -1,4 +1,4 @@
-"""A set of cells as processes: start, kill -9 of a cell and of the supervisor, and what is refused."""
+"""A set of cells as processes: start, kill -9 of a cell and of the supervisor, and refusals."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class CellSet(BrokerProcess):
         self.until(lambda: all(self.ask(cell, "GET", "/v0/ready")[0] == 200 for cell in range(CELLS)))
 
     def ask(self, cell: int, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-        """Status and answer of a request to a cell; status 0: it is not there."""
+        """Status and answer of a request to a cell. Status 0: the cell is away."""
         connection = _Socket(self.data_dir / "run" / f"cell-{cell:02d}.http")
         with contextlib.closing(connection):
             try:
@@ -61,7 +61,7 @@ class CellSet(BrokerProcess):
 
 
 def _wait_gone(pid: int) -> None:
-    """Until that process has ended, waited for or not."""
+    """Wait until that process has ended, whether or not its parent has waited for it."""
     deadline = time.monotonic() + PATIENCE_S
     while PosixFileSystem().is_running(pid):
         assert time.monotonic() < deadline, f"process {pid} goes on"
@@ -170,7 +170,7 @@ def test_the_directory_of_one_engine_becomes_the_first_cell_with_all_it_has(tmp_
             assert (status, [record["data"] for record in found["records"]]) == (200, [name])
             status, found = cells.ask(cell, "GET", f"/v0/topics/{name}")
             assert status == 200 if cell == 0 else found["error"]["detail"]["cell"] == 0
-        # A name keeps its cell when its topic is made again.
+        # A name keeps its cell when its topic is created again.
         assert cells.ask(0, "DELETE", f"/v0/topics/{names[1]}")[0] in (200, 204)
         assert cells.ask(1, "PUT", f"/v0/topics/{names[1]}", {})[0] == 421
         assert cells.ask(0, "PUT", f"/v0/topics/{names[1]}", {})[0] == 201

@@ -1,4 +1,4 @@
-"""The measurement of cells, for a moment."""
+"""The measurement of cells, in a short run."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Cells and gateways of a set are killed at random under load: what was acked is there once, in order, and an answer
-that says that nothing was done is right."""
+"""Cells and gateways of a set are killed at random under load. Acked writes are there once and in order, and an answer
+that says that nothing was done is true."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ class Writer:
     keyed: bool
     #: seq by number.
     acked: dict[int, int] = field(default_factory=dict[int, int])
-    #: Numbers whose write had no answer, or one that leaves open what happened.
+    #: Numbers whose write had no answer, or an answer that leaves the outcome open.
     open: set[int] = field(default_factory=set[int])
     refused: int = 0
     error: BaseException | None = None
 
     def run(self, over: threading.Event) -> None:
-        """Until `over`, and then until the last write is acked."""
+        """Run until `over`, and then until the last write is acked."""
         try:
             number = 0
             while not over.is_set():
@@ -51,7 +51,7 @@ class Writer:
             self.error = error
 
     def _write(self, number: int) -> None:
-        """Until it is acked or, without a key, may have been done."""
+        """Repeat until it is acked or, without a key, may have been done."""
         body: dict[str, Any] = {"records": [{"data": number}]}
         if self.keyed:
             body["idempotency_key"] = f"n-{number}"
@@ -83,7 +83,7 @@ class Writer:
         return found["error"]["detail"].get("outcome", "none"), 0
 
     def check(self, broker: BrokerProcess) -> None:
-        """What the topic holds is what this writer was told."""
+        """The topic contains what this writer was told."""
         records: list[dict[str, Any]] = []
         while True:
             after = records[-1]["$seq"] if records else 0

@@ -1,4 +1,4 @@
-"""The check of what consumers were given is no use if it lets things pass: each kind of wrong is shown to it."""
+"""The checker of what consumers got must find every kind of error: each kind is shown to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""On a real file system, with real threads: the blocks of consumed records are freed, log files included."""
+"""On a real file system with real threads, the blocks of consumed records are freed, including log files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OPTIONS = Options(
 
 
 async def shrinks(folder: Path, most_bytes: int) -> bool:
-    """Whether the folder takes no more than that, soon."""
+    """Whether the folder soon takes no more than that."""
     for _ in range(int(PATIENCE_S / STEP_S)):
         if await asyncio.to_thread(allocated, folder) <= most_bytes:
             return True
@@ -66,7 +66,7 @@ async def test_the_disk_is_given_back_as_the_slowest_gets_on(tmp_path: Path) -> 
         assert allocated(tmp_path / "topics") >= WRITTEN // 2
         await engine.consumers.commit("t", "other", RECORDS)
         assert await shrinks(tmp_path / "topics", OPTIONS.segment_max_bytes)
-        # All that is left is what a broker without records takes, and a segment.
+        # What is left is what a broker without records needs, and a segment.
         log_files = 3 * OPTIONS.wal_file_bytes + OPTIONS.wal_reserve_bytes
         assert await shrinks(tmp_path, log_files + 2 * OPTIONS.segment_max_bytes)
     assert allocated(tmp_path / "topics") <= OPTIONS.segment_max_bytes

@@ -20,7 +20,7 @@ KILLS = 30 if SOAK else 10
 PATIENCE_S = 120.0 if SOAK else 60.0
 TOPICS = {"a": "fsync", "b": "disk"}
 
-# Small files (the default here) and frequent snapshots: a kill then meets turning over, trimming and snapshots as well.
+# With small files (the default here) and frequent snapshots, kills also meet file changes, trimming and snapshots.
 SMALL: dict[str, Any] = {
     "wal_shards": 2,
     "snapshot_interval_ms": 300,

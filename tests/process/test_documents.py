@@ -1,4 +1,4 @@
-"""The documents' commands are run in order, and their output is compared with the documents."""
+"""The commands of the documents are run in order, and their output is compared with the documents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loads of every interface run, and slow health answers are reported."""
+"""The loads of every protocol run, and slow health answers are reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The measurement of the engine as a library, in every class that it offers."""
+"""The measurement of the engine as a library, in every durability class."""
 
 from __future__ import annotations
 

@@ -165,7 +165,7 @@ def test_the_dashboard_shows_new_orders_live(tmp_path: Path, broker: BrokerProce
             assert "tea: 1" in page.text
             page.evaluate("document.querySelector('button').click()")
             page.until("document.body.innerText.includes('tea: 2')")
-            # The page goes on where it was when the broker is back.
+            # The page continues where it was when the broker is back.
             broker.kill()
             broker.start(cors_origins=origin, port=broker.port)
             broker.ok("POST", "/v0/topics/orders", {"records": [{"data": {"number": "<b>", "item": "<i>pen</i>"}}]})

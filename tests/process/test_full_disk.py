@@ -1,4 +1,4 @@
-"""A disk that is really full: writes are refused and leave nothing, other calls work, and no restart is needed."""
+"""A really full disk: writes are refused and leave nothing, other calls work, and no restart is needed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.small_disk import SMALL_LOG, SmallDisk
 FULL = (507, "storage_full")
 LEFT_BYTES = 1 << 20
 CLASSES = ("fsync", "disk", "memory")
-#: More than fits: filling ends before.
+#: More than fits: filling ends before that.
 MOST_WRITES = 1000
 
 
@@ -31,7 +31,8 @@ def batch(name: str) -> dict[str, Any]:
 
 
 def write_until_full(broker: BrokerProcess, topics: tuple[str, ...], acked: dict[str, list[str]]) -> int:
-    """Write to the topics in turn until there is no space. How many batches were acknowledged; `acked` gets them."""
+    """Write to the topics in turn until there is no space. Returns how many batches were acknowledged, and adds them to
+    `acked`."""
     for number in range(MOST_WRITES):
         topic = topics[number % len(topics)]
         name = f"{topic} {len(acked[topic])}"
@@ -46,7 +47,7 @@ def write_until_full(broker: BrokerProcess, topics: tuple[str, ...], acked: dict
 def fill_to_the_brim(broker: BrokerProcess, disk: SmallDisk) -> dict[str, list[str]]:
     """Fill the disk until no byte is left and the broker has noticed; returns the acknowledged writes.
 
-    A full broker retries from time to time and may then hold the last free bytes: so it is asked many times.
+    A full broker retries from time to time and may then take the last free bytes, so it is asked many times.
     """
     acked: dict[str, list[str]] = {topic: [] for topic in CLASSES}
     disk.fill(leave_bytes=LEFT_BYTES)
@@ -76,7 +77,7 @@ def records_of(batches: list[str]) -> list[tuple[str, int]]:
 
 
 def appends_again(broker: BrokerProcess, topic: str, body: dict[str, Any]) -> dict[str, Any]:
-    """Ask until the append is taken; the answer."""
+    """Repeat until the append is accepted. Returns the answer."""
     taken: list[dict[str, Any]] = []
 
     def asked() -> bool:
@@ -118,9 +119,9 @@ def test_a_full_disk_refuses_only_requests_that_need_space(
         start_again_without_a_byte(broker, small_disk)
     refuses_what_needs_space(broker)
     serves(broker, acked)
-    # A key that is known is not a write.
+    # A repeat with a known key is not a write.
     assert broker.ok("POST", "/v0/topics/fsync", batch(acked["fsync"][0]))["deduped"]
-    # What gives space back goes on.
+    # Calls that free space still work.
     assert broker.ok("POST", "/v0/topics/tagged/delete", {"match": "a"})["deleted"] == 1
     assert broker.ok("POST", "/v0/topics/fsync/delete", {"before_seq": 5})["deleted"] == 4
     assert broker.ok("DELETE", "/v0/topics/doomed")["deleted"]
@@ -131,7 +132,8 @@ def test_a_full_disk_refuses_only_requests_that_need_space(
     assert broker.refused("GET", "/v0/topics/doomed") == (404, "topic_not_found")
     assert broker.ok("GET", "/v0/topics/tagged")["count"] == 1
 
-    # With space it goes on by itself; what had been refused was never there, so its key is new and its seq the next.
+    # With space it continues by itself. What had been refused does not exist, so its key is new and its seq the next
+    # one.
     small_disk.relieve()
     for topic in CLASSES:
         head_seq = broker.ok("GET", f"/v0/topics/{topic}")["head_seq"]
@@ -147,7 +149,7 @@ def test_a_full_disk_refuses_only_requests_that_need_space(
 
 
 def start_again_without_a_byte(broker: BrokerProcess, disk: SmallDisk) -> None:
-    """Kill it, take what its death or its deletions have freed, and start it."""
+    """Kill it, take up the space that its death or its deletions have freed, and start it."""
     broker.kill()
     disk.fill(leave_bytes=0)
     assert disk.free_bytes() == 0

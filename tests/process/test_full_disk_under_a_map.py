@@ -1,4 +1,5 @@
-"""A full disk under a mapped file is an error of the write: no store is made that the kernel would answer by SIGBUS."""
+"""With mapped files, a full disk is an error of the write: no store is made to which the kernel would answer with
+SIGBUS."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import sys
 from tests.support.broker_process import ROOT
 from tests.support.small_disk import SmallDisk
 
-# On this disk a store to a hole would need space there is not: with a map and nothing else this dies by SIGBUS.
+# On this disk a store to a hole needs space that does not exist. With a plain map this program would die from SIGBUS.
 _FILL = """
 import os, sys
 from storage.platform.io.mmap_file import MmapFileSystem

@@ -1,4 +1,4 @@
-"""A set of cells behind its gateway, as processes."""
+"""A set of cells with its gateway, as processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records go from one door to the other in a running broker, and are the same behind a kill -9."""
+"""Records written over one protocol are read over another in a running broker, and are the same after a kill -9."""
 
 from __future__ import annotations
 

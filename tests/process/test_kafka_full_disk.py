@@ -1,4 +1,4 @@
-"""A full disk under an idempotent producer and a group of two: all wait, none fails, and with space they go on."""
+"""A full disk under an idempotent producer and a group of two: all wait, none fails, and with space they continue."""
 
 from __future__ import annotations
 

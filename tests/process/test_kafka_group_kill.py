@@ -29,7 +29,7 @@ def free_port() -> int:
 
 @pytest.fixture
 def port() -> int:
-    """The same one for every process, so that clients find it again."""
+    """The same port for every process, so that clients find it again."""
     return free_port()
 
 

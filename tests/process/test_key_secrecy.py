@@ -1,4 +1,4 @@
-"""Keys are in no log, answer, metric, page, or file: a broker at its most talkative is searched for them."""
+"""Keys appear in no log, answer, metric, page or file: a broker with the most verbose settings is searched for them."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_a_key_is_never_shown(tmp_path: Path, http: str) -> None:
 def test_a_mistake_of_the_broker_shows_no_key_either(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
 ) -> None:
-    """A traceback in the log, with the settings and the headers within reach of it."""
+    """A traceback in the log, with the settings and the headers among its variables."""
     (tmp_path / "keys").write_text(f"{SECRET}:r:t\n")
     (tmp_path / "sitecustomize.py").write_text(
         "import broker.api.routes.reads as reads\n"

@@ -26,7 +26,7 @@ SOAK = is_soak(os.environ)
 FEW_ROUNDS = 2
 ROUNDS = 50 if SOAK else 6
 
-# Small files (the default here) and frequent snapshots: a kill then meets turning over, trimming and snapshots as well.
+# With small files (the default here) and frequent snapshots, kills also meet file changes, trimming and snapshots.
 SMALL: dict[str, Any] = {
     "wal_shards": 2,
     "snapshot_interval_ms": 300,
@@ -35,7 +35,7 @@ SMALL: dict[str, Any] = {
 }
 
 
-# Tiny segments, worked off as fast as it goes: a kill meets absorbing, sealing, flags, rewriting and drops.
+# Tiny segments, processed as fast as possible: kills also meet flushing, sealing, flags, rewriting and drops.
 SEGMENTS: dict[str, Any] = {
     "wal_shards": 2,
     "wal_file_bytes": 256 << 10,
@@ -68,13 +68,13 @@ async def all_views(broker: BrokerProcess) -> dict[str, View]:
 
 
 def has_torn_end(broker: BrokerProcess) -> bool:
-    """Whether a kill fell into a write of the log, which left a part of it: the start moved that to the quarantine."""
+    """Whether a kill hit a write of the log and left a part of it: the start then moved that to the quarantine."""
     quarantine = broker.data_dir / "quarantine"
     return quarantine.exists() and any(quarantine.iterdir())
 
 
 def is_sound(data_dir: Path) -> None:
-    """`python -m storage verify`, without waiting for another interpreter."""
+    """`python -m storage verify`, without starting another interpreter."""
     with contextlib.redirect_stdout(io.StringIO()) as said:
         assert storage_command.main(["verify", str(data_dir)]) == 0, said.getvalue()
 
@@ -100,7 +100,7 @@ async def test_acked_writes_survive_kills_during_flushes_to_segments(
 
 
 async def be_killed_again_and_again(broker: BrokerProcess, dice: random.Random, rounds: int) -> None:
-    """Under load; after each round everything that was answered is looked for."""
+    """Under load. After each round everything that was answered is checked."""
     ledger = Ledger(dice)
     broker.start()
     await ledger.create(broker.port)
@@ -113,7 +113,7 @@ async def be_killed_again_and_again(broker: BrokerProcess, dice: random.Random, 
         found = await all_views(broker)
         check(ledger, found, torn=has_torn_end(broker))
         if number % 2 == 0:
-            # Recovering again, after a kill or a clean stop, nobody can tell a difference.
+            # A second recovery, after a kill or a clean stop, gives the same result.
             end_somehow(broker, dice)
             broker.start()
             assert await all_views(broker) == found
@@ -146,8 +146,8 @@ async def test_acked_writes_survive_a_kill_during_recovery(broker: BrokerProcess
         broker.wait_listening()
         broker.kill()
         is_sound(broker.data_dir)
-    # Nothing is to vouch for the page cache here: seqs that had been reserved are given up then, and said to be lost,
-    # as after a power failure.
+    # Nothing guarantees the page cache here. Seqs that had been reserved are given up and announced as lost, as after a
+    # power failure.
     broker.start(trust_page_cache=0)
     found = await all_views(broker)
     reserving = [book for book in ledger.books() if book.durability != "fsync"]

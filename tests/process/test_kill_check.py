@@ -1,4 +1,4 @@
-"""The check that follows a kill is no use if it lets things pass: each kind of wrong is shown to it."""
+"""The checker that runs after a kill must find every kind of error: each kind is shown to it."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_a_restored_deleted_record_is_reported(book: Book, pair: Write) -> None:
     deletion = Deletion(tag="t")
     book.new_deletion(deletion)
     both = view_of(book, served(1, pair, 0), served(2, pair, 1), head_seq=2)
-    check_topic(book, both)  # nobody said yet that it was done
+    check_topic(book, both)  # nobody has said yet that it was done
     book.deleted(deletion)
     wrong(book, both, "seq 2 was deleted and is back")
     check_topic(book, view_of(book, served(1, pair, 0), head_seq=2))

@@ -1,4 +1,4 @@
-"""The mixed load of loadtest/locustfile.py, run as its users run it: it goes through, and its ledger is looked at."""
+"""The mixed load of loadtest/locustfile.py, run as its users run it: it completes, and its ledger is checked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages to the service manager over a real socket; without a socket, or with a closed one, none."""
+"""Messages to the service manager over a real socket. Without a socket, or with a closed one, there are none."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Listener:
         return found
 
     def forget(self) -> None:
-        """Drop the messages that were not read yet."""
+        """Drop the messages that have not been read yet."""
         self._socket.setblocking(False)
         with contextlib.suppress(BlockingIOError):
             while True:
@@ -73,7 +73,7 @@ def test_the_service_manager_is_notified_from_recovery_to_stop(
         listener.forget()
         begin = time.monotonic()
         assert [listener.next() for _ in range(6)] == [["WATCHDOG=1"]] * 6
-        assert time.monotonic() - begin > 0.4  # two in each WATCHDOG_USEC, not many more
+        assert time.monotonic() - begin > 0.4  # two in each WATCHDOG_USEC, and not many more
         broker.signal(signal.SIGTERM)
         told = listener.until("STOPPING=1")
         assert told[:-1] == [["WATCHDOG=1"]] * (len(told) - 1)

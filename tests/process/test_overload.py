@@ -1,4 +1,4 @@
-"""Twice the broker's capacity: it refuses some requests, loses nothing, keeps its memory, and recovers soon."""
+"""Twice the broker's capacity: it refuses some requests, loses nothing, keeps its memory bounded, and recovers soon."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from loadtest.overload import Overload, lines, run
 
-#: What may be kept of writes: the log's queue, the newest records, keys, connections; the rest is the interpreter.
+#: What may be kept of writes: the log's queue, the newest records, keys, connections. The rest is the interpreter.
 MAX_GROWTH_MIB = 600
 SHORT = Overload(seconds=4, capacity_s=1, connections=512, give_up_s=0.5)
 SOAK = Overload(seconds=120)

@@ -1,4 +1,4 @@
-"""Records of a compressing producer take less room on disk, and readers see no difference."""
+"""Records of a compressing producer use less disk space, and readers see no difference."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.broker_process import ROOT, BrokerProcess
 
 COUNT = 6000
 PATIENCE_S = 30
-#: A segment a thousand records, packed as soon as there is time for it.
+#: A thousand records in a segment, packed as soon as possible.
 SETTINGS = {
     "segment_max_events": 1000,
     "checkpoint_records": 500,
@@ -83,7 +83,7 @@ def all_packed(broker: BrokerProcess) -> bool:
 
 
 def of_stopped(data_dir: Path) -> list[tuple[int, str]]:
-    """By the pipeline's reader of a directory that no broker has."""
+    """With the pipeline's reader of a directory that no broker has open."""
     origin = DirectoryOrigin(str(data_dir))
     try:
         view = origin.view("orders")

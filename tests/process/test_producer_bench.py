@@ -1,4 +1,4 @@
-"""The measurement of the producer, for a moment: both sides store every record, and the ratio is of this run."""
+"""The measurement of the producer, in a short run: both sides store every record, and the ratio is that of this run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The measurement of queues, for a moment: every job is claimed and acked once, one or many at a time."""
+"""The measurement of queues, in a short run: every job is claimed and acked once, one or many at a time."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The checker of queue histories is shown valid and invalid histories: it must accept the former and reject the latter.
 
-Times are ms from 0; "a takes 1 at 10" means asked at 10 and answered at 11.
+Times are ms from 0. "a takes 1 at 10" means requested at 10 and answered at 11.
 """
 
 from __future__ import annotations
@@ -401,7 +401,7 @@ def test_a_vanished_job_that_is_delivered_is_reported(script: Script) -> None:
 
 @pytest.fixture
 def buried() -> Script:
-    """A job that has had all its deliveries."""
+    """A job that has used all its deliveries."""
     script = Script(max_deliveries=1)
     script.jobs(1)
     script.takes("a", ClaimedJob(1, "A"), at=10)

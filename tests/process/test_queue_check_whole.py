@@ -1,6 +1,6 @@
 """The checker of queue histories finds errors of pauses, purges, redrives, strict calls, backoff and streams.
 
-Times are ms from 0; "a takes 1 at 10" means asked at 10 and answered at 11.
+Times are ms from 0. "a takes 1 at 10" means requested at 10 and answered at 11.
 """
 
 from __future__ import annotations
@@ -227,7 +227,7 @@ def test_a_lost_purge_may_have_taken_any(script: Script) -> None:
 
 @pytest.fixture
 def risen() -> Script:
-    """A job that died, was brought back as job 2, and leased once more."""
+    """A job that died, was redriven as job 2, and was leased once more."""
     script = Script(max_deliveries=1)
     script.jobs(1)
     script.takes("a", ClaimedJob(1, "A"), at=10)

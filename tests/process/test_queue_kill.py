@@ -1,4 +1,4 @@
-"""kill -9 of a broker with busy queues: afterwards the whole history is a valid one of a lease queue."""
+"""kill -9 of a broker with busy queues: afterwards the whole history is valid for a lease queue."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ SOAK = is_soak(os.environ)
 WORKERS = 50 if SOAK else 12
 JOBS = 20_000 if SOAK else 2000
 KILLS = 12 if SOAK else 3
-#: It is not waited for such a moment for longer.
+#: The longest wait for such a moment.
 MOMENT_WITHIN_S = 3.0
-#: What somebody who looks after queues does, and workers come across, by one queue or the other.
+#: What operators do and workers meet, in one queue or the other.
 ASKED_FOR = ("redriven", "purged", "paused", "was refused to settle some, strictly")
-#: What workers come across in each queue.
+#: What workers meet in each queue.
 OF_EACH = ("tried an old token", "was pushed a job", "left a stream with jobs in hand")
-#: Where chance has left something of that out, the load goes on for it, with more jobs, but no longer than that.
+#: If chance has left something of that out, the load continues with more jobs, but no longer than this.
 ALL_WITHIN_S = 30.0
 MORE_JOBS = 20
-#: Once the faults are over: all leases end within two seconds, the rest is work.
+#: Once the faults are over, all leases end within two seconds. The rest is work.
 DRAINED_WITHIN_S = 120.0 if SOAK else 40.0
 
 BACKOFFS: list[dict[str, int]] = [{}, {"retry_backoff_ms": 500, "retry_backoff_max_ms": 800}]
-#: The first dead job makes its topic, or it has been there before: a queue itself, and of another class.
+#: The first dead job creates its topic, or the topic exists before: a queue itself, of another class.
 TARGETS: list[dict[str, Any] | None] = [None, {"type": "queue", "durability": "memory"}]
 
-# Small files (the default here) and frequent snapshots: a kill then meets turning over, trimming and snapshots as well.
+# With small files (the default here) and frequent snapshots, kills also meet file changes, trimming and snapshots.
 SMALL: dict[str, Any] = {
     "wal_shards": 2,
     "snapshot_interval_ms": 300,
@@ -105,7 +105,7 @@ async def test_a_queue_keeps_its_promises_when_the_process_is_killed(
         look = await load.look(final=True)
         tell(load)
         check(load.calls.history)
-        # Each dead job is a dead letter still, or has come back: then it died again, was acked, or was purged.
+        # Each dead job is still a dead letter, or has been redriven: then it died again, was acked, or was purged.
         assert found["dead_lettered"] >= len(look.dead) + len(brought_back(look, load))
         assert found["lost"] == 0
         it_was_worth_it(load)
@@ -116,7 +116,7 @@ async def test_a_queue_keeps_its_promises_when_the_process_is_killed(
 
 
 def excluded_nodes(loads: list[QueueLoad]) -> list[str]:
-    """Events that have not happened yet to any of the queues, or to one of them."""
+    """Events that have not happened yet in any of the queues, or in one of them."""
     of_any = [what for what in ASKED_FOR if not any(load.counts[what] for load in loads)]
     return of_any + [f"{load.calls.topic}: {what}" for load in loads for what in OF_EACH if not load.counts[what]]
 
@@ -124,7 +124,7 @@ def excluded_nodes(loads: list[QueueLoad]) -> list[str]:
 async def be_killed_again_and_again(
     broker: BrokerProcess, service: Service, loads: list[QueueLoad], dice: random.Random
 ) -> None:
-    """Kill at moments spread over the work; one of the stops is clean. After each start, note the contents."""
+    """Kill at moments spread over the work. One of the stops is clean. After each start, note the contents."""
     clean = dice.randrange(KILLS + 1)
     for number in range(KILLS + 1):
         share = int(0.8 * JOBS * (number + 1) / (KILLS + 1))
@@ -148,7 +148,7 @@ async def be_killed_again_and_again(
 
 
 async def be_killed_at_the_worst_moment(broker: BrokerProcess, service: Service, dice: random.Random) -> None:
-    """With an ack, in the middle of a dead job's move or of its way back, behind a pause or a purge, or whenever."""
+    """Together with an ack, during the move of a dead job or its redrive, after a pause or a purge, or at any time."""
     act = dice.choice((Act.ACK, Act.NACK, Redrive, Pause, Purge, None))
     until = asyncio.get_running_loop().time() + (dice.uniform(0, 0.02) if act is None else MOMENT_WITHIN_S)
     service.strike = (act, broker.kill) if act is not None else None
@@ -160,7 +160,7 @@ async def be_killed_at_the_worst_moment(broker: BrokerProcess, service: Service,
 
 
 def brought_back(look: Observation, load: QueueLoad) -> set[int]:
-    """Seqs under which jobs have come back from the dead letter topic and were seen."""
+    """Seqs of jobs that were redriven from the dead letter topic and were seen."""
     produced = {
         produce.first_seq + index
         for produce in load.calls.history.of(Produce)

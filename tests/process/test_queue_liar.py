@@ -1,4 +1,5 @@
-"""The load and the judge of the kill test, with a liar between them and an honest broker: every lie comes out."""
+"""The load and the checker of the kill test, with a lying proxy between them and a correct broker: every lie is
+found."""
 
 from __future__ import annotations
 
@@ -24,11 +25,11 @@ LEASES: dict[str, Any] = {
     "retry_backoff_max_ms": 800,
 }
 
-#: What an operator does, and so often that everything was done and has had consequences.
+#: What an operator does, often enough that everything was done and has had consequences.
 OPERATED = ("/redrive", "/pause", "/purge", "-dead/diff")
 TURNS = 14
 
-#: Runs in which a lie has to come out once: mostly it does in the first few, on a busy machine later.
+#: Runs in which a lie has to be found once: usually it is in the first few, on a busy machine later.
 OCCASIONS = 40
 
 
@@ -72,7 +73,7 @@ async def test_an_honest_queue_history_has_no_problem(broker: BrokerProcess, dic
         ("/ack", 3, queue_liar.pass_over_what_counts, "a valid lease, was passed over"),
         ("/nack", 1, queue_liar.forget_a_delay, "before the delay of its nack was over"),
         ("/claim", 1, queue_liar.hand_a_job_to_two, "expired"),
-        # Told by what others are given too early, or by acks that came too late.
+        # Found because others get the job too early, or because acks come too late.
         ("/claim", 3, queue_liar.end_leases_early, "expired|a valid lease, was passed over"),
         ("/claim", 3, queue_liar.swallow_a_job, "is lost"),
         ("/claim", 3, queue_liar.miscount_deliveries, "deliveries, it must be"),
@@ -93,7 +94,7 @@ async def test_an_honest_queue_history_has_no_problem(broker: BrokerProcess, dic
 async def test_every_lie_is_reported(
     broker: BrokerProcess, dice: random.Random, operation: str, every: int, lie: queue_liar.Lie, sentence: str
 ) -> None:
-    # A lie may by chance be one that what follows does not contradict: it gets several occasions to come out.
+    # By chance later events may not contradict a lie, so it gets several opportunities to be found.
     for occasion in range(OCCASIONS):
         liar = Liar(operation, lie, dice, every)
         service = Service(liar.connect, liar.pushes)

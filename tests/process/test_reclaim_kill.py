@@ -24,10 +24,10 @@ BATCHES = 600 if SOAK else 100
 PATIENCE_S = 120.0 if SOAK else 60.0
 TOPICS = {"a": "fsync", "b": "disk", "late": "disk"}
 RECORD_BYTES, SEGMENT_BYTES = 1000, 64 << 10
-#: A segment holds as much of a topic as nobody gets back before it is full.
+#: A segment holds as much of a topic as nobody frees before it is full.
 LEFT_OVER = 2 * SEGMENT_BYTES
 
-# Small segments, moved often: a kill then meets reclaim, in the middle of everything that belongs to it.
+# Small segments, moved often, so that kills meet reclaiming at every step.
 SMALL: dict[str, Any] = {
     "wal_shards": 2,
     "snapshot_interval_ms": 200,
@@ -44,7 +44,7 @@ KINDS = [
     Kind("strict-alone", "b", "strictly_at_once", 5, readers=1),
     Kind("batch", "b", "at_least_once", 20, persist_every=60),
     Kind("commits", "b", "at_least_once", 20, readers=1, commits=True),
-    # What the first has passed is held for the second, over most of the kills.
+    # The second consumer holds what the first has passed, over most of the kills.
     Kind("early", "late", "strictly_at_once", 50, readers=1),
     Kind("late", "late", "at_least_once", 50, readers=1, persist_every=50, begins_at=0.9),
 ]
@@ -83,9 +83,9 @@ async def test_kills_lose_no_unread_record_and_consumed_disk_space_is_freed(
 
 
 async def watch(load: Load, looks: list[int]) -> None:
-    """During the load: no topic begins after the durable cursor of one of its consumers.
+    """During the load, no topic begins after the durable cursor of one of its consumers.
 
-    `looks`: the observed beginnings of topics.
+    `looks`: the beginnings of topics that were seen.
     """
     broker = load.broker
     while True:
@@ -93,23 +93,23 @@ async def watch(load: Load, looks: list[int]) -> None:
         for topic in TOPICS:
             life = load.life
             try:
-                # In this order: a cursor that moves between the two answers has only been lower at the first.
+                # In this order: a cursor that moves between the two answers can only have been lower at the first.
                 first_seq = (await asyncio.to_thread(broker.ok, "GET", f"/v0/topics/{topic}"))["earliest_seq"]
                 found = await asyncio.to_thread(broker.ok, "GET", f"/v0/topics/{topic}/consumers")
             except (OSError, http.client.HTTPException, AssertionError):
                 continue  # it is killed, or not ready
-            if load.life == life:  # else of two processes
+            if load.life == life:  # otherwise the answers are of two processes
                 lowest = min(each["durable_seq"] for each in found["consumers"])
                 assert first_seq <= lowest + 1, f"{topic} begins with {first_seq}, and a consumer stands at {lowest}"
                 looks.append(first_seq)
 
 
 async def given_back(broker: BrokerProcess, load: Load) -> None:
-    """Everything but the last segment of each topic is gone, from the disk, too."""
+    """Everything but the last segment of each topic is gone, also from the disk."""
     assert load.heads is not None
     written = sum(load.heads.values()) * RECORD_BYTES
     topics = broker.data_dir / "topics"
-    assert written > 6 * len(TOPICS) * LEFT_OVER  # else it shows nothing
+    assert written > 6 * len(TOPICS) * LEFT_OVER  # otherwise it proves nothing
     async with asyncio.timeout(PATIENCE_S):
         while allocated(topics) > len(TOPICS) * LEFT_OVER:
             await asyncio.sleep(0.05)
@@ -117,7 +117,7 @@ async def given_back(broker: BrokerProcess, load: Load) -> None:
         state = broker.ok("GET", f"/v0/topics/{topic}")
         assert state["head_seq"] == head_seq
         assert state["count"] * RECORD_BYTES <= LEFT_OVER, (topic, state)
-        # Nothing of it is called a loss.
+        # None of it is announced as a loss.
         answer = broker.ok("POST", f"/v0/topics/{topic}/diff", {"from_seq": 0, "limit": 1})
         assert answer["tombstone"] is None, answer
     print(f"{written >> 10} KiB were written, {allocated(topics) >> 10} KiB are left in segments")

@@ -16,7 +16,7 @@ from tests.support.certificate import certificate
 
 CANNOT_START, BAD_SETTINGS = 1, 2
 
-# PR_CAPBSET_DROP (24) of CAP_DAC_OVERRIDE (1): what is exec'ed then, root or not, obeys the modes of files.
+# PR_CAPBSET_DROP (24) of CAP_DAC_OVERRIDE (1): programs started after it, as root or not, obey file modes.
 OBEDIENT = (
     sys.executable,
     "-c",
@@ -104,7 +104,7 @@ def test_unreadable_snapshots_with_a_trimmed_log(broker: BrokerProcess) -> None:
     for path in snapshots:
         path.write_bytes(path.read_bytes()[:-1])
     before = fingerprint(broker.data_dir)
-    # Here, stderr has a line for each snapshot, too.
+    # Here stderr also has a line for each snapshot.
     broker.launch()
     assert broker.wait() == CANNOT_START
     assert broker.log().count("snapshot_damaged") == len(snapshots)

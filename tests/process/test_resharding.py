@@ -1,4 +1,4 @@
-"""kill -9 while a start changes the number of log shards: whatever count comes next finds everything."""
+"""kill -9 while a start changes the number of log shards: the next start finds everything, whatever its number."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def contents(broker: BrokerProcess) -> dict[str, list[Any]]:
 
 
 def log_files(data_dir: Path) -> set[str]:
-    """As they are right now: folders may go while they are looked into."""
+    """The names at this moment: folders may disappear while they are listed."""
     found = os.walk(data_dir / "wal")
     return {f"{folder}/{name}" for folder, _, names in found for name in names if name.endswith(".log")}
 
 
 def moments(data_dir: Path, dice: random.Random) -> list[Callable[[], bool]]:
-    """Stages of a change that is about to begin: some segments made, a snapshot, a log file gone, all done."""
+    """Stages of a change: some segments made, a snapshot, a log file gone, all done."""
     folders = dice.randrange(1, TOPICS)
     logs, snapshots = log_files(data_dir), set((data_dir / "meta").glob("snapshot-*.bin"))
     return [
@@ -56,7 +56,7 @@ def moments(data_dir: Path, dice: random.Random) -> list[Callable[[], bool]]:
 
 
 def look(broker: BrokerProcess, condition: Callable[[], bool]) -> None:
-    """Wait for it without a pause; a change takes a few hundred milliseconds."""
+    """Wait for it without a pause: a change takes a few hundred milliseconds."""
     deadline = time.monotonic() + 60
     while not condition():
         assert broker.process.poll() is None, broker.log()

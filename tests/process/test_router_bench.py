@@ -1,4 +1,4 @@
-"""The measurement of a router, with a short run: it counts the copies, and gives no figure when one is missing."""
+"""The measurement of a router, in a short run: it counts the copies, and gives no figure if one is missing."""
 
 from __future__ import annotations
 

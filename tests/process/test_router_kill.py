@@ -1,4 +1,5 @@
-"""kill -9 of a broker that routes while clients write, into dest too: each record comes over once, in order."""
+"""kill -9 of a broker that routes while clients write, also into the destination: each record is copied once, in
+order."""
 
 from __future__ import annotations
 
@@ -20,13 +21,13 @@ SOAK = is_soak(os.environ)
 BATCHES = 1500 if SOAK else 250
 KILLS = 15 if SOAK else 4
 PATIENCE_S = 120.0 if SOAK else 40.0
-#: Two sources lead into b, which clients write into as well; from there it goes on.
+#: Two sources lead into b, which clients also write to. A third router leads from b to another topic.
 CLASSES = {"a": "fsync", "c": "disk", "b": "fsync", "d": "disk", "e": "fsync"}
 ROUTERS = {"ab": ("a", "b"), "cb": ("c", "b"), "bd": ("b", "d"), "de": ("d", "e")}
 FILTERED = ("a", "x", "even")
 WRITERS = {"a": 2, "c": 2, "b": 2}
 
-# Small files (the default here) and frequent snapshots: a kill then meets turning over, trimming and snapshots as well.
+# With small files (the default here) and frequent snapshots, kills also meet file changes, trimming and snapshots.
 SMALL: dict[str, Any] = {
     "wal_shards": 2,
     "snapshot_interval_ms": 300,
@@ -43,7 +44,7 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
 
 
 class Load:
-    """Writers that go on until each of their batches is acknowledged, over as many brokers as it takes."""
+    """Writers that continue until each of their batches is acknowledged, over as many brokers as it takes."""
 
     def __init__(self, broker: BrokerProcess, dice: random.Random) -> None:
         self.broker = broker
@@ -97,7 +98,7 @@ async def test_router_copies_are_complete_and_unique_after_kills(broker: BrokerP
 
 
 async def kill_again_and_again(broker: BrokerProcess, load: Load, dice: random.Random) -> None:
-    """At moments spread over the work; one of the ends is a clean stop."""
+    """At moments spread over the work. One of the ends is a clean stop."""
     clean = dice.randrange(KILLS + 1)
     for number in range(KILLS + 1):
         share = int(0.9 * BATCHES * sum(WRITERS.values()) * (number + 1) / (KILLS + 1))
@@ -118,7 +119,7 @@ async def drained(broker: BrokerProcess) -> None:
 
 
 def contents(broker: BrokerProcess, topic: str) -> list[tuple[str, str]]:
-    """(data, tag) of all records; there must be no loss."""
+    """(data, tag) of all records. There must be no loss."""
     found: list[tuple[str, str]] = []
     at = 0
     while True:

@@ -1,4 +1,5 @@
-"""kill -9 of a broker under two share consumers: no job is lost, and none comes again that was answered as done."""
+"""kill -9 of a broker under two share consumers: no job is lost, and no job returns whose acknowledgement was
+answered."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ PATIENCE_S = 60.0
 
 @pytest.fixture
 def port() -> int:
-    """The same one for every process, so that clients find it again."""
+    """The same port for every process, so that clients find it again."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return listener.getsockname()[1]
 
@@ -91,7 +92,7 @@ class Workers:
             return
         for error in consumer.commit_sync(5.0).values():
             if error is not None:
-                return  # whatever it is of: they may come again
+                return  # the acknowledgement may not have been carried out, so these jobs may come again
         with self._lock:
             for offset in taken:
                 self.done[offset] = self.done.get(offset, 0) + 1
@@ -119,7 +120,7 @@ def test_every_job_is_done_and_no_acknowledged_job_returns(
             return not state["ready"] + state["in_flight"] + state["delayed"] + state["dead_pending"]
 
         broker.until(drained, PATIENCE_S)
-        # Then also those are there whose acknowledgement was done and never answered.
+        # This includes jobs whose acknowledgement was carried out and never answered.
         assert len(workers.done) > BATCH // 2
     assert workers.problems == []
     rejected = {offset for offset in range((KILLS + 1) * BATCH) if offset % 10 == 7}

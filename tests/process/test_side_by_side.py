@@ -1,4 +1,4 @@
-"""Brokers as neighbours, a broker and its next life, and clients that speak HTTP/2 without asking first."""
+"""Brokers as neighbours, a broker and its successor, and clients that use HTTP/2 with prior knowledge."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from h2.events import DataReceived, Event, ResponseReceived, StreamEnded
 
 from tests.support.broker_process import BrokerProcess
 
-#: Shorter than the server's patience with a connection: no answer by then is none at all.
+#: Shorter than the server's patience with a connection: without an answer by then, there is none.
 ANSWER_S = 15
 
 

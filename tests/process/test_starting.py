@@ -28,7 +28,7 @@ async def fill(data_dir: Path) -> int:
     """Add records to a directory's log until reading it takes a while."""
     options = Options(wal_shards=1, wal_file_bytes=16 << 20, wal_reserve_bytes=1 << 16)
     async with Engine.open(data_dir, options) as engine:
-        engine.flusher.finish = _nothing  # what is in segments has not to be replayed
+        engine.flusher.finish = _nothing  # records in segments need no replay
         batch = [NewRecord(msgspec.Raw(b'"%b"' % (b"x" * 98)))] * BATCH
         for _ in range(RECORDS // BATCH):
             await engine.append("large", batch)
@@ -40,7 +40,7 @@ async def _nothing() -> None:
 
 
 def glimpses(broker: BrokerProcess) -> list[StartSample]:
-    """Start it and look until it is ready; every look but the last shows a broker that is not."""
+    """Start it and poll until it is ready. Every answer but the last is of a broker that is not ready."""
     broker.launch()
     broker.wait_listening()
     seen: list[StartSample] = []
@@ -72,7 +72,7 @@ async def test_a_recovering_broker_reports_progress_and_is_healthy(tmp_path: Pat
             assert seen[-1].ready == {"status": "ready", "wal_replay_complete": True, "topics": 1}
             if any(0 < each < 1 for each in shown):
                 break
-            broker.kill()  # a moment's pause of this process, and recovery was over: look again, with more to read
+            broker.kill()  # this process paused for a moment, and recovery was over: try again with more to read
         else:
             raise AssertionError(f"recovery was never seen under way: {shown}")
         state = broker.ok("GET", "/v0/topics/large")

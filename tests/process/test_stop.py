@@ -23,7 +23,7 @@ from tests.support.stop_jobs import TOPIC, Jobs
 ROUNDS, SOAK_ROUNDS = 3, 20
 PARKED = 8
 WATCHED = ("fsync-0", "disk-0")
-#: Longer than a stop may take: whoever waited for this long was not answered by the stop.
+#: Longer than a stop may take: a request that waited for this long was not answered by the stop.
 WAIT_MS = 30_000
 
 
@@ -119,7 +119,7 @@ def test_seqs_continue_without_a_gap_after_a_clean_stop(broker: BrokerProcess) -
         broker.ok("PUT", f"/v0/topics/{durability}", {"durability": durability})
         broker.ok("POST", f"/v0/topics/{durability}", {"records": [{"data": 1}, {"data": 2}]})
     assert broker.stop() == 0
-    # As after a move to another machine: nothing vouches for the page cache.
+    # As after a move to another machine: nothing guarantees the page cache.
     broker.start(trust_page_cache=0)
     for durability in ("fsync", "disk", "memory"):
         assert broker.ok("POST", f"/v0/topics/{durability}", {"records": [{"data": 3}]})["first_seq"] == 3

@@ -1,4 +1,4 @@
-"""A broker that traces, and the collector that it sends its spans to."""
+"""A broker that traces, and the collector that gets its spans."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Collector(http.server.ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}"
 
     def spans(self) -> list[tuple[str, str, str]]:
-        """(service, name, trace) of each."""
+        """(service, name, trace) of each span."""
         return [
             (service, span.name, span.trace_id.hex())
             for request in self.taken

@@ -25,7 +25,7 @@ def test_each_operation_is_counted_from_the_handler_to_the_log() -> None:
         door = "broker/kafka/" if name == "produce" else "broker/api"
         assert any(file.startswith(door) for file in each["files"]), name
         if name != "diff":
-            assert "storage/log/writer.py" in each["files"], name  # the writer's thread is counted, too
+            assert "storage/log/writer.py" in each["files"], name  # calls on the writer's thread are counted too
         assert not any(file.startswith("loadtest/") for file in each["files"])
 
 

@@ -101,12 +101,12 @@ Client().put_topic("t", durabilty="fsync")
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of programs, with an environment that has the client as it is installed."""
+    """A folder of programs, with an environment in which the client is installed."""
     home = tmp_path_factory.mktemp("programs")
     venv.create(home / "venv", with_pip=False)
     [site] = (home / "venv").glob("lib/python*/site-packages")
     shutil.copytree(ROOT / CLIENT / "topics_client", site / "topics_client")
-    # What it is installed with: that of these tests.
+    # Its dependencies are those of these tests.
     (site / "others.pth").write_text(sysconfig.get_path("purelib") + "\n")
     for page in PAGES:
         shown = steps(section((ROOT / f"docs/guides/{page}.md").read_text(), "examples"))
@@ -119,7 +119,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def found(home: Path, *command: str | Path) -> dict[str, list[str]]:
-    """The lines with errors, by the file that they are about."""
+    """The lines with errors, by file."""
     done = subprocess.run(
         [sys.executable, "-m", *map(str, command)], cwd=home, text=True, capture_output=True, timeout=280
     )
@@ -133,7 +133,7 @@ def found(home: Path, *command: str | Path) -> dict[str, list[str]]:
 
 def check(home: Path, errors: dict[str, list[str]]) -> None:
     assert len(list(home.glob("*.py"))) > 8
-    # The wrong one shows that the types are seen at all.
+    # The wrong program shows that the types are checked at all.
     assert {line.split(":")[1] for line in errors.pop("wrong.py")} == {"4", "5", "6"}
     assert errors == {}
 

@@ -1,5 +1,5 @@
-"""The comparison with others, run for a moment: beside the server without a broker, which is always there, and
-beside NATS, which a stand-in speaks for where there is none.
+"""The comparison with other systems in a short run: with the server without a broker, which is always there, and with
+NATS, or a stand-in where there is none.
 """
 
 from __future__ import annotations

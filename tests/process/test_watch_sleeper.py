@@ -30,16 +30,16 @@ from tests.support.watch_coverage import Chunked, Coverage, Event, events_of
 
 SOAK = is_soak(os.environ)
 SLEEP_S = 60.0 if SOAK else 8.0
-#: Without sleepers, before and behind.
+#: Runs without sleepers, before and after.
 AWAKE_S = 10.0 if SOAK else 4.0
 WRITE_EVERY_S = 0.025
 RECORD_BYTES = 30_000 if SOAK else 110_000
 FLOWN_BYTES = 50 << 20
-#: Far less than goes by. What a queue for a sleeper would hold is several times as much.
+#: Much less than is written. A queue for a sleeper would hold several times as much.
 GROWTH_BYTES = 25 << 20
 TOPICS = ("kept", "capped")
 CAP_BYTES = 4 << 20
-#: How much slower the slowest in a hundred may be. Whoever waits for a sleeper is slower by a factor of hundreds.
+#: How much slower the slowest percent may be. A reader that waits for a sleeper is slower by a factor of hundreds.
 HARM = 5
 PATIENCE_S = 60
 
@@ -60,7 +60,7 @@ async def http(broker: BrokerProcess) -> AsyncIterator[httpx.AsyncClient]:
 
 
 class Delays:
-    """Time from the sending of a write to its delivery, ms, of all readers. `seen` by watcher."""
+    """Time from the sending of a write to its delivery, in ms, of all readers. `seen` by watcher."""
 
     def __init__(self) -> None:
         self.ms: list[float] = []
@@ -146,7 +146,7 @@ async def session(http: httpx.AsyncClient) -> str:
 
 
 async def write(http: httpx.AsyncClient, seconds: float, least_bytes: int = 0) -> int:
-    """Write to both topics in turn, for a time and up to a number of bytes; returns the bytes of each topic."""
+    """Write to both topics in turn, for some time and up to a number of bytes. Returns the bytes of each topic."""
     pad = "x" * RECORD_BYTES
     begin = time.monotonic()
     count = 0
@@ -203,7 +203,7 @@ class Readers:
             self.delays.note(name, stream.received)
             end = stream.received.rfind(b"\n")
             del stream.received[: end + 1]
-            # What stands in what is left was noted, and is passed over when its end has come.
+            # Incomplete events were noted, and are skipped when their end has arrived.
             rest = _SENT.sub(b'"is":0,', bytes(stream.received))
             stream.received[:] = rest
 
@@ -217,7 +217,7 @@ class Readers:
 
 
 async def asleep(stream: Stream, coverage: Coverage) -> None:
-    """Read what there is, and then no more."""
+    """Read what has arrived, and no more."""
     caught_up = 0
     async for event in stream.events():
         coverage.take(event)
@@ -237,7 +237,7 @@ async def follow(events: AsyncIterator[Event], coverage: Coverage, heads: dict[s
 
 
 async def wake(events: AsyncIterator[Event], coverage: Coverage, middle: int) -> None:
-    """Read the events sent before the broker gave up the connection or, if it has not, about half of those missed."""
+    """Read the events sent before the broker gave up the connection. If it has not, read about half of those missed."""
     async for event in events:
         coverage.take(event)
         if event.name == "error" or (coverage.at["kept"] >= middle and not SOAK):

@@ -1,4 +1,4 @@
-"""Watchers of a broker that stops: they are told so in every protocol, and the stop does not wait for them."""
+"""Watchers of a broker that stops are told so in every protocol, and the stop does not wait for them."""
 
 from __future__ import annotations
 
@@ -35,4 +35,5 @@ async def test_streams_and_websockets_get_a_shutdown_message_and_the_exit_code_i
                 assert closing.value.rcvd is not None
                 assert closing.value.rcvd.code == 1001
         assert await asyncio.to_thread(server.wait) == 0
-        assert time.monotonic() - begin < 8  # whoever is not told holds it for the ten seconds of its grace
+        # A watcher that is not told delays it for the ten seconds of its grace period.
+        assert time.monotonic() - begin < 8

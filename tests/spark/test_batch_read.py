@@ -108,7 +108,7 @@ def test_a_loss_in_the_range_fails_with_gap_and_reason(spark: SparkSession, brok
     with pytest.raises(PySparkException, match=r"capped: seqs 1 to 150 are lost \(reason: cap\).*failOnDataLoss"):
         read(spark, broker, "capped", **options).count()
     assert read(spark, broker, "capped", **options, failOnDataLoss=False).count() == 100
-    assert read(spark, broker, "capped").count() == 100  # earliest is behind the gap
+    assert read(spark, broker, "capped").count() == 100  # earliest is after the gap
 
 
 def test_an_absent_topic_is_an_error(spark: SparkSession, broker: SmallSegments) -> None:
@@ -124,7 +124,7 @@ def test_offset_bounds_are_pushed_down_if_enabled(spark: SparkSession, broker: S
         frame.count()
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     try:
-        # The loss lies outside of what the query wants, and is not even looked at.
+        # The loss is outside the query's range, and is not even looked at.
         frame = read(spark, broker, "narrowed", startingOffsets='{"narrowed":{"0":0}}').where("offset >= 200")
         assert sorted(row.offset for row in frame.collect()) == list(range(200, 250))
     finally:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class Driver:
-    """`python -m pipeline export` on Spark, as a process of its own."""
+    """`python -m pipeline export` on Spark, as a separate process."""
 
     def __init__(self, broker: SmallSegments, out: Path, topic: str, java_home: str) -> None:
         command = [sys.executable, "-m", "pipeline", "export", "--url", broker.url, "--topics", topic, "--to", str(out)]
@@ -48,13 +48,13 @@ class Driver:
         }
         self._log = out.parent / "driver.log"
         with self._log.open("ab") as log:
-            # A group of its own, so that the Java that it starts can be ended with it.
+            # A process group of its own, so that the Java that it starts can be ended with it.
             self.process = subprocess.Popen(
                 [*TETHER, *command], cwd=ROOT, env=environment, stdout=log, stderr=log, start_new_session=True
             )
 
     def kill(self) -> None:
-        """SIGKILL to the driver and to the Java and the workers below it: nothing of it goes on."""
+        """SIGKILL to the driver, its Java and its workers, so that nothing of it continues."""
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
@@ -70,7 +70,7 @@ class Driver:
 
 
 def _at_work(out: Path, behind_s: float) -> Callable[[], bool]:
-    """So long after a run that begins now has made its plan."""
+    """How long after its start a run has made its plan."""
     since = time.time()
     plans: list[float] = []
 
@@ -89,7 +89,7 @@ def _put_s(path: Path) -> float:
         return 0.0
 
 
-@pytest.mark.timeout(1800)  # twenty times Spark's start, in the soak tier
+@pytest.mark.timeout(1800)  # this takes twenty starts of Spark, in the soak tier
 def test_killed_at_several_points_and_run_again(
     broker: SmallSegments, out: Path, java_home: str, soak_mode: bool
 ) -> None:
@@ -186,7 +186,7 @@ def test_records_evicted_during_an_export_are_a_loss(spark: SparkSession, broker
             exports.export("going", engine=Overtaken(evict, SparkEngine(spark), before=True))
         assert exports.chain("going").newest() is None
         outcome = exports.export("going", engine=SparkEngine(spark), fail_on_loss=False)
-        assert (outcome.records, outcome.gaps) == (600, [])  # the first export begins with what there is
+        assert (outcome.records, outcome.gaps) == (600, [])  # the first export begins with the existing records
         broker.append("going", 100, first=1900)
         outcome = exports.export("going", engine=Overtaken(evict, SparkEngine(spark), before=True), fail_on_loss=False)
         assert [(gap.first, gap.last, gap.reason) for gap in outcome.gaps] == [(1901, 2000, "cap")]
@@ -195,7 +195,7 @@ def test_records_evicted_during_an_export_are_a_loss(spark: SparkSession, broker
 
 @pytest.mark.timeout(900)
 def test_flights_are_exported_by_the_date_of_departure(spark: SparkSession, tmp_path: Path, soak_mode: bool) -> None:
-    """Each is committed on the day of its flight. Every 50th of them, but in the soak tier."""
+    """Each is committed on the day of its flight. Only every 50th flight, except in the soak tier."""
     days: dict[int, list[bytes]] = {}
     for _, text in flights(data_file(), 1 if soak_mode else 50):
         told = msgspec.json.decode(text)
@@ -227,7 +227,8 @@ def test_flights_are_exported_by_the_date_of_departure(spark: SparkSession, tmp_
 
 
 def of_the_broker(broker: SmallSegments, topic: str) -> tuple[dict[str, tuple[int, int, int]], str]:
-    """What plain reads say: (records, sum of seqs, sum of distances) by date, and the sha256 of all values in order."""
+    """The result of plain reads: (records, sum of seqs, sum of distances) by date, and the sha256 of all values in
+    order."""
     found: dict[str, tuple[int, int, int]] = {}
     digest = sha256()
     seq, caught_up = 0, False

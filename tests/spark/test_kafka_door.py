@@ -1,4 +1,4 @@
-"""What Kafka clients produced, exported by Spark: keys, values and headers byte for byte, of segments and the tail."""
+"""Records of Kafka clients, exported with Spark: keys, values and headers byte for byte, from segments and the tail."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TS = 1_700_000_000_000
 
 @pytest.fixture(scope="module")
 def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[SmallSegments, str]]:
-    """A broker, and where its Kafka port is."""
+    """A broker, and the address of its Kafka port."""
     folder = tmp_path_factory.mktemp("kafka-door")
     file = Path(folder, "kafka-port")
     with SmallSegments(folder / "broker", kafka_port=0, kafka_port_file=file) as broker:
@@ -30,12 +30,12 @@ def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[SmallSegmen
 
 
 def key(number: int) -> bytes | None:
-    """None, text, and what is no text in any encoding."""
+    """None, text, or bytes that are not text in any encoding."""
     return (None, b"eu-%d" % number, b"\xff\x00%d" % number)[number % 3]
 
 
 def value(number: int) -> bytes:
-    """JSON, with spaces around it now and then, and bytes that are none."""
+    """JSON, sometimes with spaces around it, or bytes that are not JSON."""
     if number % 2:
         return b' {"n": %d}\n' % number if number % 7 == 0 else b'{"n": %d}' % number
     return bytes((0, 255, number % 256)) * 3

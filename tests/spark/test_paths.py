@@ -1,4 +1,4 @@
-"""Spark reads a stopped broker's directory and its cold tier as it reads the broker; damage is named."""
+"""Spark reads a stopped broker's directory and its cold tier like the broker itself, and names damage."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_damaged_frame_from_a_broker_is_named(spark: SparkSession, tmp_path: P
 
 
 def damage(path: Path) -> int:
-    """Flips a bit of the fourth record's data; the offset of its frame."""
+    """Flips a bit in the fourth record's data. Returns the offset of its frame."""
     content = bytearray(path.read_bytes())
     at = 0
     for _ in range(3):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def run(spark: SparkSession, broker: SmallSegments, folder: Path, topic: str, **options: Any) -> StreamingQuery:
-    """One run with Trigger.AvailableNow from the checkpoint in `folder` on; rows go to Parquet files there."""
+    """One run with Trigger.AvailableNow from the checkpoint in `folder`. Rows go to Parquet files there."""
     stream = (
         spark.readStream.format("topics")
         .option("url", broker.url)
@@ -126,7 +126,7 @@ def test_a_limit_is_shared_and_offsets_never_go_back() -> None:
     assert advance(begins, ends, None) == ends
     assert advance(begins, ends, 400) == ends
     assert advance(begins, ends, 100) == {"a": at(76), "b": at(26), "c": at(5)}
-    # Even the smallest limit makes way.
+    # Even the smallest limit makes progress.
     assert advance(begins, ends, 1) == {"a": at(1), "b": at(2), "c": at(5)}
-    # A topic that was made anew begins with its first seq.
+    # A topic that was created again begins with its first seq.
     assert advance({"a": at(50)}, {"a": at(11, 2)}, 4) == {"a": at(5, 2)}

@@ -1,4 +1,4 @@
-"""Writes through real Spark whose tasks fail and are tried again, with their rows in another order."""
+"""Writes with real Spark whose tasks fail and are retried with their rows in another order."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 COUNT, TASKS = 6000, 2
-#: So that what lies in buffers between the source of the rows and the writer is a few hundred rows.
+#: So that the buffers between the source of the rows and the writer hold a few hundred rows.
 PAD = "x" * 200
 PATIENCE_S = 120.0
 SCHEMA = "key string, value string"
 
 
 def retried(spark: SparkSession, url: str, topic: str, *, random: bool = False) -> DataFrame:
-    """Two tasks whose first try fails once both have written some, and whose second has its rows from the end on.
+    """Two tasks whose first attempt fails after both have written some rows, and whose second has its rows in reverse.
 
-    Every third row is there twice. `random`: the second try has other rows.
+    Every third row exists twice. `random`: the second attempt has other rows.
     """
 
     def given(numbers: Iterator[int]) -> Iterator[tuple[str | None, str]]:
@@ -48,7 +48,7 @@ def retried(spark: SparkSession, url: str, topic: str, *, random: bool = False) 
 
 
 def await_records(url: str, topic: str, count: int) -> None:
-    """Waits until the topic holds so many. Runs in a task."""
+    """Waits until the topic has this many records. Runs in a task."""
     deadline = time.monotonic() + PATIENCE_S
     with Client(url) as client:
         while client.state(topic, touch=False).count < count:
@@ -59,7 +59,7 @@ def await_records(url: str, topic: str, count: int) -> None:
 
 @pytest.fixture
 def small_batches(spark: SparkSession) -> Iterator[None]:
-    """Rows reach the writer a few hundred at a time, so that a try which dies has written some."""
+    """Rows reach the writer a few hundred at a time, so that an attempt that dies has written some."""
     before = spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch")
     assert before is not None
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "300")
@@ -122,7 +122,7 @@ def test_a_topic_of_several_partitions_is_read_and_streamed_whole(
     copy()
     broker.client.put_topic("spread", partitions=4)
     broker.client.append("spread", [b'{"id":900}'], partition=3)
-    # As after a crash between the batch and its commit: Spark runs it again, and goes on with what came since.
+    # As after a crash between the batch and its commit: Spark runs it again, and continues with later rows.
     for path in (folder / "commits").iterdir():
         path.unlink()
     copy()

@@ -16,13 +16,13 @@ HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 
 def anchors(text: str) -> set[str]:
-    """The anchors a Markdown page offers: its headings, lower case, spaces as dashes, punctuation dropped."""
+    """The anchors of a Markdown page: its headings in lower case, with dashes for spaces and without punctuation."""
     titles = HEADING.findall(FENCE.sub("", text))
     return {re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in titles}
 
 
 def link_problems(source: Source, read: Callable[[str], str | None]) -> list[str]:
-    """Relative links that lead nowhere. `read` gives a file's text, '' for a folder, None when absent."""
+    """Relative links that lead nowhere. `read` returns a file's text, '' for a folder, None if it does not exist."""
     problems: list[str] = []
     for target in LINK.findall(FENCE.sub("", source.text)):
         if re.match(r"[a-z]+:", target):
@@ -49,8 +49,8 @@ def normal(path: PurePosixPath) -> str:
 
 
 def citation_problems(source: Source, read: Callable[[str], str | None]) -> list[str]:
-    """Pages named in a source file that are not there, or lack the part. A name alone is a page beside the file, or at
-    the root."""
+    """Pages named in a source file that do not exist, or lack the named section. A name alone is a page beside the
+    file, or at the root."""
     problems: list[str] = []
     for number, line in enumerate(source.text.splitlines(), 1):
         for page, anchor, sign in CITATION.findall(line):
@@ -67,7 +67,7 @@ def citation_problems(source: Source, read: Callable[[str], str | None]) -> list
 
 
 def path_problems(source: Source, read: Callable[[str], str | None]) -> list[str]:
-    """Files and folders that a page names in code type and that are not there."""
+    """Files and folders that a page names in code style and that do not exist."""
     return [
         f"{source.path} names {path}, which does not exist"
         for path in PATH.findall(FENCE.sub("", source.text))

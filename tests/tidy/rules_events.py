@@ -1,4 +1,5 @@
-"""What the program logs: every call by name, level and fields. A call that does not say them plainly is a problem."""
+"""What the program logs: every call by name, level and fields. A call that does not state them as literals is a
+problem."""
 
 from __future__ import annotations
 
@@ -9,12 +10,12 @@ from typing import Final, NamedTuple
 from storage.logged import Event
 from tests.tidy.tree import Source
 
-#: The one name that a logger has in a module, and where others may be set up.
+#: The name that a logger must have in a module, and the modules that may set up others.
 LOGGER: Final = "_log"
 SETUP: Final = "broker/log_events.py"
-#: How methods are called, and what they log as.
+#: The names of the methods, and the levels that they log with.
 LEVELS: Final = {"debug": "debug", "info": "info", "warning": "warning", "error": "error", "exception": "error"}
-#: A traceback is no field.
+#: A traceback is not a field.
 TRACEBACK: Final = "exc_info"
 
 
@@ -28,7 +29,7 @@ class Call(NamedTuple):
 
 
 def calls(source: Source) -> tuple[list[Call], list[str]]:
-    """The calls that log in a file, and what of its logging cannot be told without running it."""
+    """The calls that log in a file, and problems where the logging cannot be told without running it."""
     found: list[Call] = []
     tree = ast.parse(source.text)
     plain: set[ast.AST] = set()
@@ -63,7 +64,7 @@ def _call(source: Source, node: ast.Call) -> Call | None:
 
 
 def _strangers(source: Source, tree: ast.AST) -> Iterator[str]:
-    """Loggers by another name, and the library below them."""
+    """Loggers with another name, and uses of the library below them."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import) and any(alias.name == "logging" for alias in node.names):
             if source.path != SETUP:
@@ -83,7 +84,7 @@ def _makes_logger(node: ast.AST | None) -> bool:
 
 
 def differences(logged: Iterable[Call], declared: Iterable[Event]) -> list[str]:
-    """Where calls and declarations are not the same: names, levels, fields."""
+    """Where calls and declarations differ: names, levels, fields."""
     table = {event.name: event for event in declared}
     by_name: dict[str, list[Call]] = {}
     problems: list[str] = []

@@ -1,7 +1,7 @@
-"""Who may import whom (docs/adr gives the reasons), as a table.
+"""Which modules may import which (docs/adr gives the reasons), as a table.
 
-A rule reads: modules within `scope`, but for those in `but`, must not import `never`; or, with `only`, may
-import nothing but that and the standard library.
+A rule reads: modules within `scope`, except those in `but`, must not import `never`; or, with `only`, they may import
+only that and the standard library.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def imports(source: Source) -> Iterator[tuple[int, str]]:
 
 
 def import_problems(source: Source) -> list[str]:
-    """What a file imports against the rules, each with its line and the reason."""
+    """Compare what a file imports with the rules. Returns each violation with its line and the reason."""
     problems: list[str] = []
     for rule in RULES:
         if not within(source.module, rule.scope) or any(within(source.module, name) for name in rule.but):

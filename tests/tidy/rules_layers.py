@@ -1,8 +1,8 @@
 """The layers of storage and of the broker: a module imports from its own layer and those below it, never from above.
 
-The names are those of the packages and modules directly below the folder; what is on one line is one layer, and the
-packages on it do not import one another. An import for type checkers alone counts like any other: a part that is given
-the engine says nothing of what it uses.
+The names are those of the packages and modules directly below the folder. Names on one line are one layer, and packages
+on it do not import one another. An import for type checkers alone counts like any other, because a module that is given
+the engine does not show what it uses.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 from tests.tidy.rules_imports import within
 from tests.tidy.tree import Source
 
-#: By folder, the lowest layer first.
+#: By folder, with the lowest layer first.
 LAYERS: Final = {
     "storage": (
         "config errors logged metric_table options tracing",
@@ -79,12 +79,12 @@ def imports_within(source: Source, folder: str) -> Iterator[tuple[int, str]]:
 
 
 def family(module: str) -> str:
-    """The package or module directly below the folder that a dotted name is in."""
+    """The package or module directly below the folder that contains a dotted name."""
     return module.split(".")[1] if "." in module else "__init__"
 
 
 def layer_problems(source: Source) -> list[str]:
-    """Imports that go up or sideways, and families that have no layer."""
+    """Imports that go up or sideways, and packages without a layer."""
     folder = source.module.partition(".")[0]
     if folder not in LAYERS:
         return []

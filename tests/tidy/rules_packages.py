@@ -1,7 +1,7 @@
-"""A package is imported through its `__init__`: other packages take the names in its `__all__`, and no inner file.
+"""A package is imported through its `__init__`: other packages use the names in its `__all__`, and no inner file.
 
-Within a package, its files import one another; so do those of packages below it. Imports in functions are free: those
-are lazy for a reason of their own.
+Files of one package import one another, and so do those of packages below it. Imports in functions are allowed, because
+they are lazy for some reason.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from tests.tidy.rules_imports import within
 from tests.tidy.tree import Source
 
 FOLDERS: Final = ("broker", "demo", "loadtest", "pipeline", "schemas", "storage", "topics_client")
-#: Programs. What lies directly in their folder is not one package: `import broker` must not load the broker.
+#: Programs. The files directly in their folders are not one package: `import broker` must not load the broker.
 PROGRAMS: Final = ("broker", "demo", "loadtest", "pipeline", "topics_client")
-#: Written for programs of others: `__all__` has names that nothing in this repository uses.
+#: Written for other programs: `__all__` has names that nothing in this repository uses.
 PUBLIC: Final = ("schemas", "storage", "topics_client")
 CIRCLE: Final = "it imports packages that import its own"
-#: Files, and packages whole, that others import all the same, each with its reason. Not for imports of type checkers.
+#: Files and whole packages that others may import even so, each with its reason. Not for imports of type checkers.
 EXCEPTIONS: Final[dict[str, str]] = {
     "broker.kafka.codec.fetch": "without the port nothing loads it",
     "broker.kafka.codec.produce": "without the port nothing loads it",
@@ -40,7 +40,7 @@ EXCEPTIONS: Final[dict[str, str]] = {
 
 
 class Import(NamedTuple):
-    """One name that a file imports: `name` is None for `import module`."""
+    """One name that a file imports. `name` is None for `import module`."""
 
     line: int
     module: str
@@ -57,14 +57,14 @@ class Packages:
 
 
 def packages_of(sources: Iterable[Source]) -> Packages:
-    """What of the tree the rule needs to know."""
+    """The parts of the tree that the rule needs."""
     ours = [source for source in sources if source.folder in FOLDERS]
     inits = [source for source in ours if source.path.endswith("/__init__.py")]
     return Packages(frozenset(source.module for source in ours), {init.module: exported(init) for init in inits})
 
 
 def exported(init: Source) -> tuple[str, ...]:
-    """The names in `__all__`, none where there is no such list."""
+    """The names in `__all__`; none if there is no such list."""
     for node in ast.parse(init.text).body:
         if isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == ["__all__"]:
             return tuple(ast.literal_eval(node.value))
@@ -112,7 +112,7 @@ def package_problems(source: Source, packages: Packages) -> list[str]:
 
 
 def used_from_outside(sources: Iterable[Source]) -> set[tuple[str, str]]:
-    """(module, name) of everything that a file imports by name from a package or module that it is not in."""
+    """(module, name) of everything that a file imports by name from other packages and modules."""
     return {
         (found.module, found.name)
         for source in sources
@@ -122,7 +122,7 @@ def used_from_outside(sources: Iterable[Source]) -> set[tuple[str, str]]:
 
 
 def all_imports(source: Source) -> Iterator[Import]:
-    """Every `from module import name` of a file, those in functions too."""
+    """Every `from module import name` of a file, including those in functions."""
     for node in ast.walk(ast.parse(source.text)):
         if isinstance(node, ast.ImportFrom) and node.module:
             for alias in node.names:
@@ -130,7 +130,7 @@ def all_imports(source: Source) -> Iterator[Import]:
 
 
 def needless_exports(packages: Packages, used: set[tuple[str, str]]) -> list[str]:
-    """Names in an `__all__` that nobody outside the package imports."""
+    """Names in an `__all__` that nothing outside the package imports."""
     return [
         f"{package} exports {name}, which nothing outside it imports"
         for package, names in packages.exports.items()
@@ -141,7 +141,7 @@ def needless_exports(packages: Packages, used: set[tuple[str, str]]) -> list[str
 
 
 def needless_exceptions(sources: Iterable[Source]) -> list[str]:
-    """Exceptions that no file of another package makes use of."""
+    """Exceptions that no file of another package uses."""
     taken = {
         module
         for source in sources

@@ -1,4 +1,4 @@
-"""What may be done only in one place: touch the disk, read the time, know status codes."""
+"""What may be done in one place only: use the disk, read the time, name status codes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from tests.tidy.rules_imports import imports, within
 from tests.tidy.tree import Source
 
-# Of os, storage may use what computes, and nothing that makes a system call on a file.
+# Storage may use the functions of os that compute, and none that makes a system call on a file.
 PURE_OS = {
     "cpu_count",
     "environ",
@@ -42,7 +42,7 @@ def attribute_path(node: ast.AST) -> tuple[str, ...]:
 
 
 def disk_problems(source: Source) -> list[str]:
-    """Direct use of the disk in storage outside its seam."""
+    """Direct use of the disk in storage, outside its seam."""
     if not within(source.module, "storage") or any(within(source.module, name) for name in DISK_MODULES):
         return []
     found: Iterator[tuple[int, str]] = (
@@ -57,7 +57,7 @@ def disk_problems(source: Source) -> list[str]:
 
 
 def disk_use(node: ast.Attribute | ast.Call) -> str:
-    """The name of what touches the disk, '' when the node does not."""
+    """The name of the function that uses the disk, '' if the node uses none."""
     if isinstance(node, ast.Call):
         return "open()" if isinstance(node.func, ast.Name) and node.func.id == "open" else ""
     path = attribute_path(node)
@@ -69,7 +69,7 @@ def disk_use(node: ast.Attribute | ast.Call) -> str:
 
 
 def time_problems(source: Source) -> list[str]:
-    """Reading the time or waiting for it in storage outside the clock. (Imports are the import rules' business.)"""
+    """Reading the time or waiting in storage, outside the clock. (The import rules check imports.)"""
     if not within(source.module, "storage") or source.module == CLOCK_MODULE:
         return []
     nodes = list(ast.walk(ast.parse(source.text)))
@@ -82,7 +82,7 @@ def time_problems(source: Source) -> list[str]:
 
 
 def is_zero(arguments: list[ast.expr]) -> bool:
-    """`sleep(0)` lets others run and waits for nothing."""
+    """`sleep(0)` lets other tasks run and does not wait."""
     return len(arguments) == 1 and isinstance(arguments[0], ast.Constant) and arguments[0].value == 0
 
 
@@ -97,7 +97,7 @@ def status_problems(source: Source) -> list[str]:
         for line, name in imports(source)
         if any(within(name, forbidden) for forbidden in STATUS_NAMES)
     ]
-    # The framework's own exception may be named, to lead it to the table, but not made.
+    # The framework's own exception may be named, to map it with the table, but not created.
     problems += [
         f"{source.path}:{node.lineno} makes an HTTPException: {why}"
         for node in nodes

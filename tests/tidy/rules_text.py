@@ -1,4 +1,4 @@
-"""Sizes, names, docstrings, and words that do not belong in the tree."""
+"""Sizes, names, docstrings, and words that must not be in the tree."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MACHINE = re.compile(
 
 
 def size_problems(source: Source) -> list[str]:
-    """Functions that have grown beyond reading. A file holds one concept and may be as long as that is."""
+    """Functions that are too long. A file holds one concept and may be as long as that needs."""
     if source.folder in SIZE_FREE_FOLDERS:
         return []
     problems: list[str] = []
@@ -39,14 +39,14 @@ def size_problems(source: Source) -> list[str]:
 
 
 def docstring_problems(source: Source) -> list[str]:
-    """A module that does not say what it is for. Empty package markers may stay empty."""
+    """A module without a docstring. Empty package markers may stay empty."""
     if not source.text.strip() or ast.get_docstring(ast.parse(source.text)):
         return []
     return [f"{source.path} has no docstring: say in a sentence what it is for"]
 
 
 def name_problems(source: Source) -> list[str]:
-    """A path that says nothing of what is inside, or a class named for nothing in particular."""
+    """A path that does not say what is inside, or a class with a meaningless name."""
     problems = [
         f"{source.path}: {part!r} is no name for anything"
         for part in source.path.removesuffix(".py").split("/")
@@ -61,7 +61,7 @@ def name_problems(source: Source) -> list[str]:
 
 
 def marker_problems(source: Source) -> list[str]:
-    """Signs of work left undone, or of tests that do not run."""
+    """Signs of unfinished work, or of tests that do not run."""
     return lines_with(UNFINISHED, source, "unfinished work")
 
 
@@ -71,7 +71,7 @@ def machine_problems(source: Source) -> list[str]:
 
 
 def lines_with(pattern: re.Pattern[str], source: Source, what: str) -> list[str]:
-    """One problem for every line the pattern is found in."""
+    """One problem for every line in which the pattern is found."""
     return [
         f"{source.path}:{number} {found.group(0)!r}: {what}"
         for number, line in enumerate(source.text.splitlines(), 1)

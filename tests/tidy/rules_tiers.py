@@ -1,4 +1,4 @@
-"""The tier of a test is said once: by its folder, or by a marker where the folder says something else."""
+"""The tier of a test is stated once: by its folder, or by a marker if it differs from the folder."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ def in_slow_folder(path: str) -> bool:
 
 
 def tier_problems(source: Source) -> list[str]:
-    """Markers of a test file that repeat what its folder says."""
+    """Markers of a test file that repeat its folder."""
     if source.folder != "tests" or not source.path.rpartition("/")[2].startswith("test_"):
         return []
     implied = SLOW if in_slow_folder(source.path) else FAST
-    # A case marked `slow` may stand below a test marked `fast`: then the folder's word is needed again.
+    # A case marked `slow` may be in a test marked `fast`: then the marker is needed again.
     marks = set(_MARK.findall(source.text))
     if implied not in marks or len(marks) > 1:
         return []

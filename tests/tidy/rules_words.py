@@ -1,7 +1,7 @@
-"""Words that say nothing to a reader who knows Kafka, PostgreSQL and SQS: no identifier is made of them.
+"""Words that mean nothing to a reader who knows Kafka, PostgreSQL and SQS must not be in identifiers.
 
-An identifier is cut into its words at underscores and capitals. `ALLOWED` names the identifiers that have such a word
-for a reason: another project's API or a standard gave the name, or there the word means what the field means by it.
+An identifier is split into words at underscores and capitals. `ALLOWED` names the identifiers that have such a word for
+a reason: another project's API or a standard gave the name, or the word has its usual meaning there.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ BANNED: Final = frozenset(
         "spans",
     ]
 )
-#: A last word: `try_` in front says that nothing is waited for.
+#: As a last word. A prefix `try_` says that the function does not wait.
 BANNED_LAST: Final = frozenset({"now"})
 #: (identifier, files): why it may have the word.
 ALLOWED: Final[dict[tuple[str, str], str]] = {
@@ -111,7 +111,7 @@ def words_of(name: str) -> list[str]:
 
 
 def definitions(source: Source) -> Iterator[tuple[int, str]]:
-    """(line, name) of everything that a file gives a name to, and the file itself."""
+    """(line, name) of everything that a file names, and of the file itself."""
     yield 1, source.path.rpartition("/")[2].removesuffix(".py")
     for node in ast.walk(ast.parse(source.text)):
         match node:
@@ -152,7 +152,7 @@ def word_problems(source: Source) -> list[str]:
 
 
 def unused_allowances(sources: tuple[Source, ...]) -> list[str]:
-    """What `ALLOWED` names and nothing needs any more."""
+    """Entries of `ALLOWED` that nothing needs any more."""
     named = {(name, source.path) for source in sources if source.folder in FOLDERS for _, name in definitions(source)}
     return [
         f"{name} in {files}"

@@ -1,4 +1,4 @@
-"""Every page that a source file cites is in the repository, and has the part that is named."""
+"""Every page that a source file cites exists, and has the named section."""
 
 from __future__ import annotations
 

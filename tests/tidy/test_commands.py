@@ -11,7 +11,7 @@ import pytest
 
 from tests.tidy.tree import ROOT
 
-#: Command: the extras that it installs.
+#: For each command, the extras that it installs.
 EXTRAS = {
     "run": {"kafka"},
     "demo": {"kafka", "demo"},
@@ -22,9 +22,9 @@ EXTRAS = {
 
 
 def steps(make: str, word: str, environment: Path) -> list[str]:
-    """What the command would run where nothing is installed."""
+    """The output of the command in a place where nothing is installed."""
     command = [make, "-n", word, f"VENV={environment}"]
-    # A make that runs the tests hands its own flags down, and this one would say which folder it enters.
+    # A make that runs the tests passes its flags down, and this one would print which folder it enters.
     own = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
     done = subprocess.run(command, cwd=ROOT, env=own, capture_output=True, text=True, check=True)
     return done.stdout.splitlines()

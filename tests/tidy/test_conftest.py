@@ -1,4 +1,4 @@
-"""Each tier runs its own tests and leaves out the others; a disk without room for a run is said at once."""
+"""Each tier runs its own tests and leaves out the others. A disk without room for a run is reported at once."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_soak():
 def test_sizes(size):
     pass
 """
-#: Below a folder of slow tests.
+#: In a folder of slow tests.
 IN_SLOW_FOLDER = """
 import pytest
 
@@ -44,7 +44,7 @@ def test_marked_fast(size):
 
 @pytest.fixture
 def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
-    """With tests of each tier, and the conftest of this project."""
+    """A project with tests of each tier and the conftest of this project."""
     monkeypatch.delenv("TOPICS_TEST_SOAK", raising=False)
     pytester.makeconftest((ROOT / "tests/conftest.py").read_text())
     pytester.makepyprojecttoml(

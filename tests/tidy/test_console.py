@@ -1,4 +1,4 @@
-"""The reader of documents, tried on small pages: were it blind, the executed quick start would prove nothing."""
+"""Tests the reader of documents on small pages. If it missed commands, the executed quick start would prove nothing."""
 
 from __future__ import annotations
 

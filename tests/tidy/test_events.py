@@ -1,4 +1,4 @@
-"""Every line that can be in the log is declared, as it is logged; what is declared is logged."""
+"""Every event that can be in the log is declared as it is logged, and every declared event is logged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/reference/format.md and the code say the same: types, flags, headers, fields, names, causes."""
+"""docs/reference/format.md and the code agree: types, flags, headers, fields, names, causes."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ Row = dict[str, str]
 
 
 def section(title: str) -> str:
-    """The text below a heading, up to the next one of any level."""
+    """The text below a heading, up to the next heading of any level."""
     found = re.search(rf"^#+ {re.escape(title)}\n(.*?)(?=^#|\Z)", DOCUMENT, re.MULTILINE | re.DOTALL)
     assert found is not None, f"docs/reference/format.md has no heading {title!r}"
     return found[1]
 
 
 def tables(title: str) -> list[list[Row]]:
-    """The tables of a section, each a list of rows by column name, backticks dropped."""
+    """The tables of a section, each a list of rows by column name, without backticks."""
     found: list[list[Row]] = []
     for block in re.findall(r"(?:^\|.*\n)+", section(title), re.MULTILINE):
         cells = [
@@ -58,7 +58,7 @@ def tables(title: str) -> list[list[Row]]:
 
 
 def kind_of(annotation: Any) -> str:
-    """How docs/reference/format.md calls the MessagePack kind of a field."""
+    """The name that docs/reference/format.md uses for the MessagePack kind of a field."""
     if annotation is type(None):
         return "nil"
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
@@ -74,7 +74,7 @@ def kind_of(annotation: Any) -> str:
 
 
 def kinds(struct: type[msgspec.Struct], *, nil: bool) -> dict[str, str]:
-    """Fields of a struct by their name on disk. Without `nil`, None means left out and is no kind."""
+    """Fields of a struct by their name on disk. Without `nil`, None means left out, and is not a kind."""
     fields = {field.encode_name: kind_of(field.type) for field in msgspec.structs.fields(struct)}
     return fields if nil else {name: kind.removesuffix(" or nil") for name, kind in fields.items()}
 

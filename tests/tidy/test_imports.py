@@ -1,4 +1,4 @@
-"""Who imports whom, over the whole tree; and that the rules notice a violation."""
+"""Which modules import which, over the whole tree. The rules notice a violation."""
 
 from __future__ import annotations
 

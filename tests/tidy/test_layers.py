@@ -1,4 +1,4 @@
-"""Storage and the broker have layers, and no import goes up; and the rule notices one that does."""
+"""Storage and the broker have layers, and no import goes up. The rule notices one that does."""
 
 from __future__ import annotations
 

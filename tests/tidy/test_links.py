@@ -9,7 +9,7 @@ from tests.tidy.tree import ROOT, Source, text_files
 
 
 def read(path: str) -> str | None:
-    """A project file's text, '' for a folder, None when absent."""
+    """The text of a file of the project, '' for a folder, None if it does not exist."""
     full = ROOT / path
     if full.is_dir():
         return ""
@@ -36,7 +36,7 @@ def test_a_link_from_a_sub_folder_is_followed(target: str) -> None:
 
 
 def test_every_file_named_by_a_page_exists() -> None:
-    """Decisions and measurements tell of the tree as it was."""
+    """Decisions and measurements describe the tree as it was."""
     pages = [
         source
         for source in text_files()

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.timeout(600)
 
 
 def run(*command: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    """A tool of this environment, run as a module; both outputs in stdout."""
+    """Run a tool of this environment as a module, with both outputs in stdout."""
     return subprocess.run(
         [sys.executable, "-m", *command],
         cwd=cwd,

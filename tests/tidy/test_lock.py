@@ -1,4 +1,4 @@
-"""pyproject.toml names what the code imports; requirements.lock pins it, and says nothing of where it comes from."""
+"""pyproject.toml names what the code imports. requirements.lock pins it, and does not name a source."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from tests.tidy.tree import CLIENT, ROOT, Source, python_files
 
 PIN = re.compile(r"([A-Za-z0-9._-]+)==([0-9][A-Za-z0-9.+!]*)")
 REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)(?:\[[^]]*\])?(?:>=([\d.]+))?(?:,<([\d.]+))?")
-#: Installed with the project alone; demo/, loadtest/ and tests/ have the extras too.
+#: Installed with the project alone. demo/, loadtest/ and tests/ have the extras too.
 INSTALLED = ("broker", "schemas", "storage", "topics_client")
-#: Modules that use what an extra brings, and say so where it is not installed.
+#: Modules that use an extra, and report if it is not installed.
 OPTIONAL = {
     "storage.bucket.driver": "cold",
     "storage.segments.tiering.object_store": "cold",
@@ -32,7 +32,7 @@ OPTIONAL = {
 #: The parts of the client that need its extra `cli`.
 COMMAND_LINE = ("topics_client.cli", "topics_client.commands")
 TRACES = "topics_client.otel"
-#: Names for annotations, which type checkers know without its being installed.
+#: Names for annotations, which type checkers know without an installed package.
 FOR_TYPES = {"typing_extensions"}
 
 
@@ -41,7 +41,7 @@ def canonical(name: str) -> str:
 
 
 def parts(requirement: str) -> tuple[str, str, str]:
-    """Name, lowest version, first version too high ('' = none)."""
+    """Name, lowest version, and first version that is too high ('' = none)."""
     match = REQUIREMENT.fullmatch(requirement)
     assert match, f"not of the form name[extra]>=low,<high: {requirement!r}"
     return canonical(match[1]), match[2] or "", match[3] or ""
@@ -77,7 +77,7 @@ def release(version: str) -> tuple[int, ...]:
 
 
 def used(source: Source) -> set[str]:
-    """Top-level modules that a file imports or takes files from; ours and the standard library's aside."""
+    """Top-level modules that a file imports or reads files from, without ours and the standard library."""
     names = {name for _, name in imports(source)}
     for node in ast.walk(ast.parse(source.text)):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "files" and node.args:

@@ -1,4 +1,4 @@
-"""Packages are imported through their `__init__`; and the rule notices an import of an inner file."""
+"""Packages are imported through their `__init__`. The rule notices an import of an inner file."""
 
 from __future__ import annotations
 

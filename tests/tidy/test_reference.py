@@ -1,4 +1,4 @@
-"""The reference tables of the documents say what the code says: settings, endpoints, error codes, events, metrics."""
+"""The reference tables of the documents agree with the code: settings, endpoints, error codes, events, metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The disk, the time and the status codes are each known in one place only."""
+"""The disk, the time and the status codes are each used in one place only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The documentation builds as a site without a warning; its links lead somewhere; it loads nothing from elsewhere."""
+"""The documentation builds as a site without a warning. Its links lead somewhere, and it loads nothing from other
+hosts."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ FETCHED = {("script", "src"), ("link", "href"), ("img", "src"), ("iframe", "src"
 
 
 class Links(HTMLParser):
-    """What a page links to, what it fetches, and the ids it has."""
+    """The links of a page, what it fetches, and its ids."""
 
     def __init__(self, page: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Sizes, names, docstrings and words, over the whole tree; and that each rule notices a violation."""
+"""Sizes, names, docstrings and words, over the whole tree. Each rule notices a violation."""
 
 from __future__ import annotations
 

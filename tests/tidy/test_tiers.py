@@ -1,4 +1,4 @@
-"""Each test is in one tier, and CI runs the commands of two of them; and the rules notice what breaks that."""
+"""Each test is in one tier, and CI runs the commands of two tiers. The rules notice violations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.tidy.tree import ROOT, Source, python_files
 
 DOCUMENT = ROOT / "docs/testing.md"
 SLOW_PATH = f"{SLOW_FOLDERS[0]}/test_x.py"
-#: Stands in for make: notes what it is asked for, and fails at what FAILING names.
+#: Replaces make: notes what it is asked for, and fails at what FAILING names.
 MAKE = '#!/bin/sh\necho "$1" >> "$LOG"\ncase " $FAILING " in *" $1 "*) exit 2;; esac\n'
 
 

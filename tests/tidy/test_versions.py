@@ -1,4 +1,4 @@
-"""Broker, client, chart and image have one version; each of both distributions says it in one place."""
+"""Broker, client, chart and image have one version. Each of the two distributions states it in one place."""
 
 from __future__ import annotations
 

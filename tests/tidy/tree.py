@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-#: The folder of the distribution topics-client, which has its package `topics_client`.
+#: The folder of the distribution topics-client, which contains the package `topics_client`.
 CLIENT = "clients/python"
 CODE_FOLDERS = (
     "broker",
@@ -46,12 +46,12 @@ class Source:
 
     @property
     def _from_path(self) -> str:
-        """The path from the folder that an import begins at."""
+        """The path from the folder at which an import begins."""
         return self.path.removeprefix(f"{CLIENT}/")
 
 
 def walk(folder: Path) -> Iterator[Path]:
-    """Files below `folder`, sorted; caches and what tools made left out."""
+    """Files below `folder`, sorted, without caches and files made by tools."""
     for entry in sorted(folder.iterdir()):
         if entry.is_dir():
             hidden = entry.name.startswith(".") and entry.name != ".ci"
@@ -63,8 +63,8 @@ def walk(folder: Path) -> Iterator[Path]:
 
 @lru_cache(maxsize=1)
 def text_files() -> tuple[Source, ...]:
-    """Every file of the project that is UTF-8 text. Golden files may hold any byte and are left out, as is the compiled
-    kernel."""
+    """Every file of the project that is UTF-8 text. Golden files may have any bytes and are left out, and so is the
+    compiled kernel."""
     sources: list[Source] = []
     for path in walk(ROOT):
         if path.suffix in (".bin", ".so"):

@@ -1,4 +1,4 @@
-"""What these scenarios share."""
+"""Shared parts of these scenarios."""
 
 from __future__ import annotations
 
@@ -18,5 +18,5 @@ async def machine() -> AsyncIterator[Machine]:
 
 @pytest.fixture
 def random_seed() -> int:
-    """Follows the seed of the run, which pytest prints."""
+    """A random source with the seed of the run, which pytest prints."""
     return random.getrandbits(64)

@@ -1,4 +1,4 @@
-"""Programs that embed an engine, run as processes of their own: how they end is what is tried."""
+"""Programs that embed an engine, run as separate processes. The tests are about how they end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.broker_process import PATIENCE_S, ROOT, environment
 
 @contextmanager
 def program(code: str, data_dir: Path, *arguments: object) -> Generator[subprocess.Popen[str]]:
-    """Run it with the path of the data directory and the arguments; it is gone behind the block."""
+    """Run the program with the path of the data directory and the arguments. It has ended after the block."""
     process = subprocess.Popen(
         [sys.executable, "-W", "error", "-c", code, str(data_dir), *map(str, arguments)],
         stdin=subprocess.PIPE,
@@ -31,6 +31,6 @@ def program(code: str, data_dir: Path, *arguments: object) -> Generator[subproce
 
 
 def line_of(process: subprocess.Popen[str]) -> str:
-    """The next line it prints; '' at its end."""
+    """The next line that it prints; '' at its end."""
     assert process.stdout is not None
     return process.stdout.readline().strip()

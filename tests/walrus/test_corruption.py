@@ -1,4 +1,4 @@
-"""One byte of the 17th of 50 entries is damaged: readers are told, and one that asked for it passes over that entry."""
+"""One byte of the 17th of 50 entries is damaged. Readers are told, and a reader that asks for it skips that entry."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from storage.errors import RecordCorrupt
 ENTRIES = [b"entry %02d of fifty" % number for number in range(1, 51)]
 DAMAGED = 17
 OTHERS = [entry for number, entry in enumerate(ENTRIES, 1) if number != DAMAGED]
-#: Nothing is read from memory; nothing is absorbed unless it is asked for.
+#: Nothing is read from memory, and nothing is flushed unless a test asks for it.
 OPTIONS = Options(tail_cache_bytes=0, checkpoint_interval_ms=3_600_000)
 
 
 def damage(data_dir: Path, pattern: str) -> None:
-    """Change one byte of the entry where it lies, in the file that matches."""
+    """Change one byte of the entry in the file that matches."""
     (found,) = [path for path in data_dir.rglob(pattern) if ENTRIES[DAMAGED - 1] in path.read_bytes()]
     at = found.read_bytes().index(ENTRIES[DAMAGED - 1]) + 7
     with found.open("r+b") as file:

@@ -1,4 +1,4 @@
-"""docs/guides/embedding.md does what it shows: its programs are run, and what they print is compared."""
+"""docs/guides/embedding.md works as shown: its programs are run, and their output is compared."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def test_a_program_that_ends_without_close_loses_no_record(data_dir: Path, how: 
         for name in ("memory", "disk", "fsync"):
             batch = engine.read_batch(name, "new")
             assert [record.value for record in batch] == [b"%d" % number for number in range(1000)]
-            assert engine.unread(name, "c") in (1000, 990)  # what at_least_once had not noted yet comes again
+            assert engine.unread(name, "c") in (1000, 990)  # at_least_once repeats what was not noted yet
 
 
 def test_an_interrupt_ends_the_wait_and_not_the_engine(data_dir: Path) -> None:
@@ -109,7 +109,7 @@ def test_a_fork_can_use_no_engine_and_holds_no_directory(data_dir: Path) -> None
             process.stdin.write("\n")
             process.stdin.flush()
             assert process.wait(timeout=PATIENCE_S) == -signal.SIGKILL
-            with BlockingEngine.open(data_dir) as engine:  # while the fork lives on
+            with BlockingEngine.open(data_dir) as engine:  # while the fork is alive
                 assert engine.state("t").count == 1001
         finally:
             os.kill(fork, signal.SIGKILL)

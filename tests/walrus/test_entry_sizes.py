@@ -1,4 +1,4 @@
-"""Entries of one byte between entries of very many: in one batch or alone, they come back as they were."""
+"""Entries of one byte between very large ones, in one batch or alone: they are returned unchanged."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_tiny_and_huge_entries_alternate(
     data_dir: Path, durability: Durability, soak_mode: bool, random_seed: int
 ) -> None:
     huge = (100 if soak_mode else 12) * MIB
-    # Files smaller than an entry: each huge one gets a file of its own, and a segment.
+    # Files smaller than an entry: each huge one gets a file and a segment of its own.
     options = Options(max_record_bytes=huge, wal_file_bytes=4 * MIB, segment_max_bytes=8 * MIB)
     dice = random.Random(random_seed)
     entries = [dice.randbytes(huge if number % 2 else 1 + number % 3) for number in range(6)]
@@ -28,7 +28,7 @@ def test_tiny_and_huge_entries_alternate(
         for entry in entries[:3]:
             engine.append("t", entry)
         engine.append_batch("t", entries[3:])
-        first = engine.read_batch("t", "c", max_bytes=1)  # one at least, however large
+        first = engine.read_batch("t", "c", max_bytes=1)  # at least one, however large
         assert [hashlib.sha256(record.data).digest() for record in first] == digests[:1]
     del entries
     with BlockingEngine.open(data_dir, options) as engine:

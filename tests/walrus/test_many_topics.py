@@ -1,4 +1,4 @@
-"""Thousands of topics at once, in one engine: each keeps its own records, in order, over a restart too."""
+"""Thousands of topics in one engine: each keeps its own records in order, also over a restart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A batch that is refused has left nothing: no record, no seq, no topic, not after a restart either."""
+"""A refused batch leaves nothing: no record, no seq, no topic, not after a restart either."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ REFUSED: list[tuple[list[Any], type[StorageError]]] = [
 
 
 async def seen(engine: Engine) -> list[Any]:
-    """Everything there is of topics: figures and values."""
+    """The figures and values of all topics."""
     found: list[Any] = []
     for state in engine.topics():
         batch = await engine.read_batch(state.topic, "eye", checkpoint=False)

@@ -1,4 +1,4 @@
-"""A hundred threads, a thousand topics, one engine without an event loop of the caller's."""
+"""A hundred threads, a thousand topics, and one engine whose caller has no event loop."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from storage.errors import InvalidRequest, ShuttingDown, TopicNotFound, Unavaila
 
 
 def in_threads(count: int, work: Callable[[int], object]) -> None:
-    """Run `work` in so many threads at the same time; raises what one of them raises."""
+    """Run `work` in this many threads at the same time. Raises what one of them raises."""
     gate = threading.Barrier(count)
 
     def run(number: int) -> None:
@@ -50,7 +50,7 @@ def test_100_threads_on_1000_topics(data_dir: Path, soak_mode: bool) -> None:
                     pass
 
         in_threads(threads, lambda thread: read(thread % (threads // 2)))
-        # Every entry once, whoever read it.
+        # Every entry once, whichever thread read it.
         assert len(counted) == threads * turns * (topics // 50)
         assert set(counted.values()) == {3}
 

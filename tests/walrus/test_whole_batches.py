@@ -1,4 +1,4 @@
-"""Whoever reads while batches are appended sees each of them whole, or not yet."""
+"""A reader sees each batch completely or not at all while batches are appended."""
 
 from __future__ import annotations
 

@@ -4,8 +4,8 @@ with Site() as site, LiveServer(tmp_path / "data") as broker:
     site.broker_port = broker.port
     found = visit(chromium, site, f"http://page.localhost:{site.port}", broker.url, tmp_path)
 
-What the page asks its own site for beyond the page itself is led on to the broker as it came: to a browser this is what
-DNS rebinding is, a name and port that were the page's and are the broker's now.
+Requests of the page for other paths than its own are forwarded to the broker unchanged. To a browser this is DNS
+rebinding: a name and port that were the page's and are the broker's now.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PAGE = Path(__file__).resolve().parent / "page.html"
 PATIENCE_S = 90
 #: Below this path the site serves scripts.
 SCRIPTS = "/files/"
-#: Any name leads to this machine, and the browser asks nobody for anything of its own.
+#: Any name leads to this machine, and the browser contacts no other host.
 FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--disable-quic",
     "--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-extensions",
@@ -94,7 +94,7 @@ class Site:
         self.port: int = self._server.server_address[1]
 
     def origin(self, name: str) -> str:
-        """Of its pages, to a browser that takes it to have that name."""
+        """The address of its pages under that name."""
         return f"http://{name}:{self.port}"
 
     def __enter__(self) -> Self:
@@ -121,7 +121,7 @@ def visit(chromium: str, site: Site, origin: str, broker: str, folder: Path) -> 
     profile = folder / "profile"
     shutil.rmtree(profile, ignore_errors=True)
     command = [chromium, *FLAGS, f"--user-data-dir={profile}", f"{origin}/page?broker={quote(broker, safe='')}"]
-    # Without a port for a debugger it would open the page and end; with one it stays until it is ended.
+    # Without a debugging port it would open the page and end. With one it stays until it is stopped.
     command.insert(-1, "--remote-debugging-port=0")
     with (folder / "chromium.log").open("wb") as log:
         browser = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)

@@ -1,11 +1,11 @@
-"""A page that stays open in a headless Chromium, so that a test sees what its user sees and clicks.
+"""A page that stays open in a headless Chromium, so that a test sees what a user sees, and clicks.
 
 with OpenedPage(chromium, "http://127.0.0.1:8000", tmp_path) as page:
     page.until("document.title === 'Orders'")
     page.evaluate("document.querySelector('button').click()")
     page.screenshot(tmp_path / "page.png")
 
-It is driven over the browser's own debugging port, of which only this process knows the number.
+It is controlled over the browser's debugging port, whose number only this process knows.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class OpenedPage:
         self._browser.wait(PATIENCE_S)
 
     def _debugger(self) -> str:
-        """The address for commands to this page, once it is there."""
+        """The address for commands to this page, once it exists."""
         deadline = time.monotonic() + PATIENCE_S
         while True:
             if self._port_file.exists() and (text := self._port_file.read_text()):
@@ -104,7 +104,7 @@ class OpenedPage:
         return self.evaluate("document.body?.innerText")
 
     def until(self, condition: str) -> None:
-        """Until the expression is true."""
+        """Wait until the expression is true."""
         deadline = time.monotonic() + PATIENCE_S
         while not self.evaluate(condition):
             if time.monotonic() > deadline:

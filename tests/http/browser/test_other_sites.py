@@ -1,5 +1,5 @@
-"""A page in a real browser, against a broker on loopback without keys: a page of another site can do nothing, a page of
-a site named in TOPICS_CORS_ORIGINS can use the broker.
+"""A page in a real browser, against a broker on loopback without keys. A page of another site can do nothing; a page of
+a site in TOPICS_CORS_ORIGINS can use the broker.
 
 In the slow tier: a browser takes seconds to start.
 """
@@ -15,7 +15,7 @@ from tests.http.browser.chromium import PATIENCE_S, Site, visit
 from tests.support.live_server import LiveServer
 
 NAME = "page.example"
-#: What a page sees of its own tries, in the order in which it makes them; a form and an image are blind.
+#: The results that a page sees of its attempts, in order. It cannot see those of a form and an image.
 ALLOWED = {
     "read": 200, "simple": 200, "blind": 0, "asking": 200, "make": 201, "form": "sent", "websocket": "ack",
     "events": "open", "image": "sent", "watch": "record",
@@ -36,7 +36,7 @@ def furnish(server: LiveServer, site: Site) -> None:
 
 
 def written(server: LiveServer) -> list[object]:
-    """The data of the records in the topic `log`: the names of its writers."""
+    """The data of the records in the topic `log`: the names of their writers."""
     told = httpx.post(f"{server.url}/v0/topics/log/diff", json={"from_seq": 0}).raise_for_status().json()
     return [record["data"] for record in told["records"]]
 
@@ -66,7 +66,7 @@ def test_a_page_whose_name_resolves_to_the_broker_is_forbidden(tmp_path: Path, c
     with Site() as site, LiveServer(tmp_path / "data") as server:
         furnish(server, site)
         own = site.origin(NAME)
-        # To its browser this is one site: it sees the refusals.
+        # To the browser this is one site, so the page sees the refusals.
         assert visit(chromium, site, own, own, tmp_path) == KEPT_AWAY | dict.fromkeys(
             ("read", "simple", "blind", "asking", "make"), 403
         )

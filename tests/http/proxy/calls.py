@@ -18,7 +18,7 @@ def b64(text: str | bytes) -> str:
 
 
 async def produce(client: httpx.AsyncClient, topic: str, *values: Any, **fields: Any) -> list[dict[str, Any]]:
-    """Write JSON values; returns the answer's entry for each."""
+    """Write JSON values. Returns the entry of each in the answer."""
     records = [{"value": value, **fields} for value in values]
     answer = await client.post(f"/topics/{topic}", json={"records": records}, headers=JSON)
     assert answer.status_code == 200, answer.text
@@ -26,7 +26,7 @@ async def produce(client: httpx.AsyncClient, topic: str, *values: Any, **fields:
 
 
 async def instance(client: httpx.AsyncClient, name: str = "i", group: str = "g", **config: Any) -> str:
-    """Make an instance that reads JSON from the beginning; its path."""
+    """Make an instance that reads JSON from the beginning. Returns its path."""
     given = {"name": name, "format": "json", "auto.offset.reset": "earliest", "auto.commit.enable": "false", **config}
     answer = await client.post(f"/consumers/{group}", json=given, headers=V2)
     assert answer.status_code == 200, answer.text
@@ -47,14 +47,14 @@ async def subscribed(client: httpx.AsyncClient, *topics: str, **config: Any) -> 
 
 
 async def values(client: httpx.AsyncClient, path: str, wait_ms: int = 0, **query: Any) -> list[Any]:
-    """The values of what an instance reads now."""
+    """The values that an instance reads now."""
     answer = await client.get(f"{path}/records", params={"timeout": wait_ms, **query})
     assert answer.status_code == 200, answer.text
     return [each["value"] for each in answer.json()]
 
 
 def refused(answer: httpx.Response, status: int, number: int, message: str | None = None) -> str:
-    """Check a refusal. Returns its sentence."""
+    """Check a refusal. Returns its message."""
     assert answer.status_code == status, answer.text
     body = answer.json()
     assert set(body) == {"error_code", "message"}

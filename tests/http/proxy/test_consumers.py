@@ -1,4 +1,4 @@
-"""REST Proxy v2: one consumer instance, from its making to its end."""
+"""REST Proxy v2: one consumer instance, from its creation to its end."""
 
 from __future__ import annotations
 
@@ -298,7 +298,7 @@ async def test_auto_commit_commits_the_records_of_the_previous_read(client: http
     await produce(client, "t", *range(5))
     path = await subscribed(client, "t", **{"auto.commit.enable": "true"})
     assert await values(client, path, count=2) == [0, 1]
-    assert await offsets(client, path) == []  # perhaps nobody has done anything with them yet
+    assert await offsets(client, path) == []  # nothing may have been done with them yet
     assert await values(client, path, count=1) == [2]
     assert await offsets(client, path) == [{**T0, "offset": 2, "metadata": ""}]
     await client.delete(path)

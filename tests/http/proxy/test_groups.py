@@ -36,7 +36,7 @@ async def test_a_later_member_waits_until_a_partition_is_free(client: httpx.Asyn
     assert await values(client, second) == []
     waiting = asyncio.create_task(values(client, second, wait_ms=10_000))
     await asyncio.sleep(0.05)
-    # What the first has read is not committed: the second reads it again.
+    # The records read by the first instance are not committed, so the second reads them again.
     await client.delete(first)
     assert await asyncio.wait_for(waiting, 5) == [1, 2]
 

@@ -1,4 +1,4 @@
-"""Consumer instances outlive the broker, and not their clients: restarts, idle ones, limits."""
+"""Consumer instances survive a restart of the broker, and end with their clients: restarts, idle instances, limits."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ async def test_partitions_of_an_expired_member_go_to_another_member(
     assert await values(client, second) == []
     clock.advance(150)
     await broker.proxy.expire()
-    # Nobody has said that the first was done with it.
+    # The first instance has not committed them.
     assert await values(client, second) == [1]
 
 

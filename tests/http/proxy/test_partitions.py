@@ -83,7 +83,7 @@ async def test_members_share_partitions_by_range(client: httpx.AsyncClient) -> N
     assert (await held(client, first), await held(client, second)) == (["t-0", "t-1"], ["t-2"])
     assert sorted(await values(client, first)) == [0, 1]
     assert await values(client, second) == [2]
-    # What the first has committed nobody reads again; what it has not, the second does.
+    # Nobody reads again what the first instance has committed. The second reads what it has not.
     await send(client, f"{first}/offsets", {"offsets": [{"topic": "t", "partition": 1, "offset": 0}]})
     await client.delete(first)
     assert await values(client, second) == [0]

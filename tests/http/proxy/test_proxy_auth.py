@@ -1,4 +1,4 @@
-"""Keys of the REST Proxy: as Bearer or as the password of Basic, and for the topics that bodies name."""
+"""Keys of the REST Proxy, as Bearer or as the password of Basic, and for the topics that bodies name."""
 
 from __future__ import annotations
 

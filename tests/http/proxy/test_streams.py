@@ -30,7 +30,7 @@ async def http(server: HotServer) -> AsyncIterator[httpx.AsyncClient]:
 
 
 class Events:
-    """Those of an answer that have data, one by one."""
+    """The events of an answer that have data, one by one."""
 
     def __init__(self, answer: httpx.Response) -> None:
         assert answer.status_code == 200
@@ -38,7 +38,7 @@ class Events:
         self._lines = answer.aiter_lines()
 
     async def next(self) -> tuple[dict[str, str], Any]:
-        """Its fields, and its data decoded."""
+        """The fields of an event, with decoded data."""
         fields: dict[str, str] = {}
         async with asyncio.timeout(PATIENCE_S):
             async for line in self._lines:

@@ -1,4 +1,4 @@
-"""REST Proxy v2: what there is, and records that go in and come out without a consumer."""
+"""REST Proxy v2: lists of topics, and records that are written and read without a consumer."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ async def test_json_is_verbatim(client: httpx.AsyncClient) -> None:
     found = await client.get(RECORDS, headers=ACCEPT_JSON)
     assert '"key":{"id" : 1},"value":{"n":1.0, "big":12345678901234567890123}' in found.text
     assert '"key":"k","value":null' in found.text
-    # A key is JSON, too: that of a string has its quotes.
+    # A key is JSON too, so a string key has its quotes.
     binary = await client.get(RECORDS, headers={"accept": "application/vnd.kafka.binary.v2+json"})
     assert binary.json()[1]["key"] == b64('"k"')
 

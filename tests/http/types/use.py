@@ -1,4 +1,4 @@
-"""Uses a broker through the client that openapi-python-client makes of its document. Run as a program of its own:
+"""Uses a broker with the client that openapi-python-client generates from its document. Run as a separate program:
 
 python use.py URL        with the package `made` on its path
 """

@@ -1,4 +1,4 @@
-"""Uses a broker through the Python client that OpenAPI Generator makes of its document. Run as a program of its own:
+"""Uses a broker with the Python client that OpenAPI Generator generates from its document. Run as a separate program:
 
 python use_openapi_generator.py URL        with the package `made` on its path
 """

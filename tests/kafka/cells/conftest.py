@@ -1,4 +1,4 @@
-"""What the tests of cells share."""
+"""Shared parts of the cell tests."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class Several:
 
     async def start(self, cell: int) -> None:
         role = Role(set_id="a-set", count=CELLS, run=self._run, parent=os.getpid(), cell=cell, kafka_ports=self.ports)
-        # As the supervisor does, so that the port stays when a cell ends.
+        # The supervisor does the same, so that the port stays when a cell ends.
         listener = self._listeners[cell].dup()
         server = KafkaServer(self._directory / f"cell-{cell}", role=role, listener=listener, cells=CELLS, **self._given)
         await server.__aenter__()
@@ -58,11 +58,11 @@ class Several:
             each.close()
 
     async def ask(self, cell: int, api_key: int, version: int, request: Message, kind: type[A]) -> A:
-        """The answer of a cell."""
+        """Send a request to a cell. Returns the answer."""
         return await (await self.wire(cell)).ask(api_key, version, request, kind)
 
     async def forget(self, cell: int) -> None:
-        """The next request to the cell is on a new connection."""
+        """The next request to the cell uses a new connection."""
         await self._wires.pop(cell).close()
 
     async def wire(self, cell: int) -> Wire:
@@ -83,7 +83,7 @@ async def several(directory: Path, **given: object) -> AsyncGenerator[Several]:
 
 
 def name_of(cell: int, stem: str = "t") -> str:
-    """A name that this cell decides about."""
+    """A name whose home is this cell."""
     return next(name for name in (f"{stem}-{number}" for number in range(1000)) if home_cell(name, CELLS) == cell)
 
 

@@ -1,4 +1,4 @@
-"""Stock clients with a real set of cells: all that they do, and what they have while cells are killed."""
+"""Unmodified clients with a real set of cells: all their operations, and what they see while cells are killed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class KafkaCells(BrokerProcess):
         )
 
     def wait_ready(self) -> None:
-        """Until all cells serve: a list is answered only with the topics of all."""
+        """Wait until all cells serve: a list is answered only with the topics of all."""
         self.until(self._kafka_port_file.exists)
         self.until(lambda: all((self.data_dir / "run" / f"cell-{cell:02d}.peer").exists() for cell in range(CELLS)))
         AdminClient({"bootstrap.servers": self.address}).list_topics(timeout=PATIENCE_S)
@@ -139,7 +139,7 @@ def test_killed_cells_lose_nothing_that_was_acked_and_the_group_goes_on(cells: K
                     continue
 
     read(time.monotonic() + 5)
-    for cell in (0, 1, 2):  # 1 is the coordinator
+    for cell in (0, 1, 2):  # cell 1 is the coordinator
         before = len(seen)
         cells.kill_cell(cell)
         deadline = time.monotonic() + PATIENCE_S

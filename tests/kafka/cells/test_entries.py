@@ -1,4 +1,5 @@
-"""A topic in another cell than its home, as those of the directory that became cell 0: the home cell says where."""
+"""A topic that is not in its home cell, like those of the directory that became cell 0: the home cell names its
+cell."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ NAME = name_of(2, "orders")
 
 
 def _anybody(topic: str) -> None:
-    """The directory was not part of a set yet."""
+    """The directory was not part of a set before."""
 
 
 async def test_a_topic_that_is_not_at_home_is_found_from_everywhere(cells: Several) -> None:

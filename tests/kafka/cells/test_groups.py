@@ -128,7 +128,7 @@ async def test_a_group_is_deleted_in_all_cells_or_stays(cells: Several) -> None:
     await commit(cells, 7)
     request = DeleteGroupsRequest(groups_names=[GROUP])
     await cells.stop(0)
-    assert await committed(cells) == ErrorCode.COORDINATOR_NOT_AVAILABLE  # and not: nothing is committed
+    assert await committed(cells) == ErrorCode.COORDINATOR_NOT_AVAILABLE  # nothing is committed
     assert await commit(cells, 8) == [ErrorCode.COORDINATOR_NOT_AVAILABLE, 0, 0]
     refused = await cells.ask(HOME, ApiKey.DELETE_GROUPS, 2, request, DeleteGroupsResponse)
     assert refused.results[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -157,7 +157,7 @@ async def test_only_the_coordinator_ends_a_group(tmp_path: Path) -> None:
     async with several(tmp_path, kafka_group_retention_s=1) as cells:
         await create(cells, NAMES)
         await commit(cells, 7)
-        # A directory that became cell 0 has groups of other homes: it hands them over, whatever their age.
+        # A directory that became cell 0 has groups with other homes. It hands them over, whatever their age.
         other = name_of(2, "theirs")
         states = [cells.servers[cell].engine.states for cell in range(CELLS)]
         await states[0].put(KIND, other, GroupRecord(generation=9, empty_ms=1).encode())

@@ -25,7 +25,7 @@ async def _add(cells: Several, *values: bytes) -> None:
 
 
 async def _read(cells: Several, count: int, name: str = "i", timeout_ms: int = 3000) -> ProxyRead:
-    """Until there are so many records."""
+    """Read until there are this many records."""
     proxy = cells.servers[0].broker.proxy
     found = ProxyRead([], [], [], {}, {})
     with proxy.using(GROUP, name) as member:
@@ -60,7 +60,7 @@ async def test_an_instance_reads_and_commits_in_all_cells(cells: Several) -> Non
         for number in range(2)
         for offset in range(2)
     )
-    async with asyncio.timeout(10):  # for the instances are one member of the group among Kafka clients
+    async with asyncio.timeout(10):  # for Kafka clients the instances are one member of the group
         while cells.servers[0].broker.kafka_groups.describe(GROUP).state is not State.STABLE:
             await asyncio.sleep(0.05)
     with proxy.using(GROUP, "i") as member:

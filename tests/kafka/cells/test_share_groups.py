@@ -83,7 +83,7 @@ async def until(cells: Several, expected: list[int]) -> None:
 
 
 def work(address: str, count: int, *, close: bool) -> list[bytes]:
-    """Take so many jobs as a stock client; acknowledge them, and leave if `close`."""
+    """Take this many jobs with an unmodified client. Acknowledge them, and leave if `close`."""
     consumer = ShareConsumer({"bootstrap.servers": address, "group.id": GROUP})
     consumer.subscribe(QUEUES)
     found: list[bytes] = []
@@ -139,7 +139,7 @@ async def test_only_the_home_cell_takes_members_and_it_assigns_the_queues_of_all
     told = await cells.ask(HOME, ApiKey.SHARE_GROUP_DESCRIBE, 1, request, ShareGroupDescribeResponse)
     assigned = told.groups[0].members[0].assignment.topic_partitions
     assert [each.topic_name for each in assigned] == QUEUES
-    # A cell that is away takes no assignment away.
+    # A cell that is away does not end an assignment.
     await cells.stop(2)
     again = await heartbeat(cells, HOME, joined.member_epoch)
     assert (again.error_code, again.member_epoch, again.assignment) == (0, joined.member_epoch, None)
@@ -193,7 +193,7 @@ async def test_offsets_and_configs_of_a_group_reach_the_cells_of_its_queues(cell
             for topic in answer.groups[0].topics
         }
 
-    assert await described() == dict.fromkeys(QUEUES, (3, 0))  # it began behind the jobs that were there
+    assert await described() == dict.fromkeys(QUEUES, (3, 0))  # it began after the existing jobs
     await add(cells, 3)
     move = AlterShareGroupOffsetsRequest(
         group_id=GROUP,

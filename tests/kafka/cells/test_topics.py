@@ -1,4 +1,4 @@
-"""Topics of a set of cells: whichever node a client asks, it finds them all, and its requests reach their cell."""
+"""Topics of a set of cells: whichever node a client asks, it finds all topics, and its requests reach their cells."""
 
 from __future__ import annotations
 
@@ -194,11 +194,11 @@ async def test_a_cell_that_is_away_costs_only_its_own_topics(cells: Several) -> 
     await cells.stop(2)
     found = await _metadata(cells, 0, NAMES)
     assert [each.error_code for each in found.topics] == [0, 0, ErrorCode.LEADER_NOT_AVAILABLE]
-    # A list without its topics would say that they were deleted: the client gets none.
+    # A list without its topics would say that they were deleted, so the client gets none.
     wire = await cells.servers[0].connect()
     wire.send(ApiKey.METADATA, 4, b"\xff\xff\xff\xff\0")
     await wire.ended()
-    # What changes something waits for the cell.
+    # A request that changes something waits for the cell.
     making = asyncio.create_task(create(cells, [name_of(2, "later")], at=1))
     await asyncio.sleep(0.2)
     assert not making.done()

@@ -20,7 +20,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 @pytest.fixture
 def produce(server: Server) -> Callable[..., None]:
-    """`produce("topic", "a", "b")`: these values, on return acked."""
+    """`produce("topic", "a", "b")`: on return these values are acked."""
 
     def produce(topic: str, *values: str) -> None:
         producer = Producer({"bootstrap.servers": server.address, "log_level": 0})
@@ -66,8 +66,8 @@ def member(server: Server) -> Iterator[Callable[..., Consumer]]:
 
 
 def _close(consumer: Consumer) -> None:
-    """Leave first, and take in the events before that: librdkafka waits for ever, and blocks the interpreter, when a
-    consumer is closed whose new assignment was not delivered yet.
+    """Leave first, and handle the events before that: librdkafka waits for ever, and blocks the interpreter, if a
+    consumer is closed before its new assignment was delivered.
     """
     consumer.unsubscribe()
     for _ in range(100):

@@ -11,7 +11,7 @@ PATIENCE_S = 20.0
 
 
 def poll(consumers: Sequence[Consumer], enough: Callable[[list[Message]], bool]) -> list[Message]:
-    """The records that the consumers get, until there are enough. AssertionError when there are never enough."""
+    """The records that the consumers get, until there are enough. Raises AssertionError if there are never enough."""
     found: list[Message] = []
     deadline = time.monotonic() + PATIENCE_S
     while not enough(found):
@@ -25,7 +25,7 @@ def poll(consumers: Sequence[Consumer], enough: Callable[[list[Message]], bool])
 
 
 def held(consumer: Consumer) -> set[tuple[str, int]]:
-    """The partitions that it has."""
+    """The partitions that the consumer has."""
     return {(each.topic, each.partition) for each in consumer.assignment()}
 
 

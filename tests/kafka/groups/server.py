@@ -26,7 +26,7 @@ Result = TypeVar("Result")
 
 
 class Server:
-    """Started by `with`. `restart` stops it cleanly, or as a crash would, and starts another on the same port."""
+    """Started by `with`. `restart` stops it cleanly or like a crash, and starts another on the same port."""
 
     def __init__(self, data_dir: Path, **settings: Any) -> None:
         self._data_dir = data_dir
@@ -51,7 +51,7 @@ class Server:
         return f"127.0.0.1:{self.port}"
 
     def run(self, work: Callable[[], Awaitable[Result]]) -> Result:
-        """In its loop, on return done."""
+        """Run it in the loop of the broker. Done on return."""
 
         async def whole() -> Result:
             return await work()

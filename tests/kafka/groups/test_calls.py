@@ -1,4 +1,4 @@
-"""The calls of groups and offsets in every version that is shown, and by keys that are not for all of it."""
+"""Calls of groups and offsets in every listed version, and with keys that do not cover all of it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def versions(api_key: ApiKey) -> range:
 
 
 async def joined(wire: Wire, group: str, version: int = 3, **changes: Any) -> m.JoinGroupResponse:
-    """With the round trip that newer versions ask for."""
+    """With the additional round trip that newer versions require."""
     fields = {**TIMES, "member_id": "", "protocol_type": "consumer", "protocols": PROTOCOLS, **changes}
     asked = m.JoinGroupRequest(group_id=group, **fields)
     answer = await wire.ask(ApiKey.JOIN_GROUP, version, asked, m.JoinGroupResponse)
@@ -199,7 +199,7 @@ async def test_every_version_of_fetch(wired: KafkaServer, version: int) -> None:
     await commit(wire, committing(("a", 0, 1)))
     for named in (True, False):
         if version == 1 and not named:
-            continue  # all of them cannot be asked for
+            continue  # it is not possible to ask for all of them
         topics, newer = [o.OffsetFetchRequestTopic(name="a", partition_indexes=[0, 1])], None
         if named:
             newer = [o.OffsetFetchRequestTopics(name="a", partition_indexes=[0, 1])]
@@ -347,7 +347,7 @@ async def test_keys_allow_operations_by_scope(tmp_path: Path) -> None:
 
 
 async def known(server: KafkaServer, key: str) -> Wire:
-    """A connection that has said its key."""
+    """A connection that has authenticated with its key."""
     wire = await server.connect()
     await wire.ask(ApiKey.SASL_HANDSHAKE, 1, SaslHandshakeRequest(mechanism="PLAIN"), SaslHandshakeResponse)
     token = b"\0anybody\0" + key.encode()

@@ -1,4 +1,4 @@
-"""Which groups a key with prefixes reaches: groups whose topics are all within its prefixes, and groups it created."""
+"""Which groups a key with prefixes reaches: groups whose topics all match its prefixes, and groups that it created."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STRANGER = ErrorCode.UNKNOWN_MEMBER_ID
 
 @pytest.fixture
 async def guarded(tmp_path: Path) -> AsyncIterator[KafkaServer]:
-    """Groups by the topics of their committed offsets: theirs, shared, mine."""
+    """Groups named after the topics of their committed offsets: theirs, shared, mine."""
     keys = "all,mine:rw+d:mine.,wide:rw+d:mine.|m,their:rw+d:their."
     async with KafkaServer(tmp_path, api_keys=keys, kafka_rebalance_delay_ms=0) as server:
         for topic in ("mine.a", "mine.b", "their.a"):
@@ -127,7 +127,7 @@ async def test_a_group_without_topics_belongs_to_the_key_of_the_first_member(gua
     assert (await joined(others[0], "connect", protocol_type="connect")).error_code == REFUSED
     left = m.LeaveGroupRequest(group_id="connect", member_id=answer.member_id)
     assert (await wide.ask(ApiKey.LEAVE_GROUP, 2, left, m.LeaveGroupResponse)).error_code == 0
-    # Nobody is in it any more, and it is still its first member's.
+    # It has no members any more, and still belongs to its first member's key.
     assert (await joined(others[0], "connect", protocol_type="connect")).error_code == REFUSED
     assert (await joined(others[1], "connect", protocol_type="connect")).error_code == 0
 
@@ -160,7 +160,7 @@ async def test_a_key_commits_only_for_topics_and_groups_within_its_prefixes(guar
     for group, errors in (("new", (0, ELSEWHERE)), ("shared", (REFUSED, REFUSED)), ("theirs", (REFUSED, REFUSED))):
         found = codes(await commits(mine, group, *topics))
         assert found == [(topic, 0, error) for topic, error in zip(topics, errors, strict=True)], group
-    # Else the group would be the key's from then on, and its owner could not delete it any more.
+    # Otherwise the group would belong to the key from then on, and its owner could not delete it any more.
     assert guarded.broker.kafka_offsets.topics("theirs") == {"their.a"}
     assert await listed(mine) == ["mine", "new"]
 

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer
 from tests.kafka.groups.reading import held, poll, values
 from tests.kafka.groups.server import Server
 
-#: Commits the first record it is given, then says so and reads no more.
+#: Commits the first record that it gets, then reports that and reads no more.
 _MEMBER = """
 import sys
 from confluent_kafka import Consumer

@@ -29,7 +29,7 @@ async def disk() -> SimDisk:
 
 @pytest.fixture
 async def server(disk: SimDisk) -> AsyncIterator[KafkaServer]:
-    """Topic `a` does not lie on shard 0, `filler` does."""
+    """Topic `a` is not on shard 0, and `filler` is."""
     given = {"wal_shards": 2, "wal_reserve_bytes": 1 << 16, "kafka_rebalance_delay_ms": 0, "kafka_min_session_ms": 1000}
     async with KafkaServer(Path("/broker"), fs=disk, **given) as server:
         await lay(server, "filler", 0)
@@ -38,7 +38,7 @@ async def server(disk: SimDisk) -> AsyncIterator[KafkaServer]:
 
 
 async def lay(server: KafkaServer, name: str, shard: int) -> None:
-    """Make a topic whose log lies there: each is laid elsewhere."""
+    """Make a topic whose log is there. Each new topic goes to another shard."""
     for _ in range(64):
         await server.engine.put_topic(name, TopicConfig(durability=Durability.FSYNC))
         if server.engine.topic(name).log.shard == shard:
@@ -53,7 +53,7 @@ async def fail(server: KafkaServer, disk: SimDisk, how: str) -> None:
         return
     disk.capacity_bytes = disk.used_bytes
     wire = await server.connect()
-    for _ in range(10_000):  # until nothing goes in any more
+    for _ in range(10_000):  # until nothing more fits
         if (await produce(wire, ("filler", 0, a_batch(b"x" * 30_000))))[0][0]:
             return
     raise AssertionError("it has no end")
@@ -86,12 +86,13 @@ async def test_an_existing_group_continues_and_no_new_group_forms(server: KafkaS
     await fail(server, disk, how)
     assert (await joined(wire, "other")).error_code == UNAVAILABLE
     for asked in ("g", "other", "g"):
-        assert (await joined(wire, asked, 5)).error_code == UNAVAILABLE  # nor does a second member break the group
+        # A second member does not break the group either.
+        assert (await joined(wire, asked, 5)).error_code == UNAVAILABLE
         assert await heartbeat(wire, "g", member) == 0
     assert [one.high_watermark for one in await fetch(wire, ("a", 0, 0))] == [1]
     described = server.broker.kafka_groups.describe("g")
     assert (described.state, described.generation, len(described.members)) == ("Stable", 1, 1)
-    if how == STOPPED:  # its offsets lie on the other shard
+    if how == STOPPED:  # its offsets are on the other shard
         committed = committing(("a", 0, 1), generation=1, member_id=member.member_id)
         assert codes(await commit(wire, committed)) == [("a", 0, 0)]
 
@@ -139,7 +140,7 @@ async def test_a_deletion_is_done_or_answered_with_a_retriable_error(
     await fail(server, disk, how)
     request = m.DeleteGroupsRequest(groups_names=["g"])
     gone = await wire.ask(ApiKey.DELETE_GROUPS, 2, request, m.DeleteGroupsResponse)
-    # What makes room is let in on a full disk.
+    # Requests that free space are accepted on a full disk.
     assert gone.results[0].error_code == (0 if how == FULL else UNAVAILABLE)
 
 

@@ -1,4 +1,4 @@
-"""Offsets that no record has, as librdkafka commits them and goes on from there."""
+"""Offsets without a record, which librdkafka commits and continues from."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_offset_beyond_the_head_follows_the_reset_policy(
             assert message.value() == (b"before" if reset == "earliest" else b"behind")
             break
         if reset == "latest" and reader.assignment():
-            # Its reset comes sometime between these.
+            # Its reset comes at some time between these.
             producer.produce("a", b"behind")
             assert producer.flush(20) == 0
     else:

@@ -1,4 +1,4 @@
-"""Groups of the two clients that are written in Python, beside one another in the same group too."""
+"""Groups of the two clients that are written in Python, alone and together in one group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Share groups as the calls that are about groups show them."""
+"""Share groups as the calls about groups show them."""
 
 from __future__ import annotations
 

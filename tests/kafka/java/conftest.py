@@ -1,4 +1,5 @@
-"""A broker with a Kafka port, and Kafka's own programs against it. Where they cannot run they are left out, aloud."""
+"""A broker with a Kafka port, and Kafka's own programs. If they cannot run, the tests are left out, and the run says
+so."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="session", params=[NEWEST, pytest.param(BEFORE, marks=pytest.mark.soak)])
 def version(request: pytest.FixtureRequest) -> str:
-    """Of Kafka; its programs are there."""
+    """A version of Kafka whose programs are there."""
     fetched(request.param)
     return request.param
 

@@ -1,4 +1,5 @@
-"""Kafka's own programs, of a version: fetched once by Maven into a cache outside the tree, run by the JDK there is."""
+"""Kafka's own programs of one version: fetched once by Maven into a cache outside the tree, and run by the system's
+JDK."""
 
 from __future__ import annotations
 
@@ -17,16 +18,16 @@ from typing import Any
 
 FOLDER = Path(__file__).resolve().parent
 NEWEST = "4.3.1"
-#: The last line of Kafka before 4.0, which took the oldest versions of requests away.
+#: The last line of Kafka before 4.0, which removed the oldest versions of requests.
 BEFORE = "3.9.2"
 FETCH_S = 500
 PATIENCE_S = 90
-#: Small and quick to begin: most of these run for a second.
+#: A small heap and a quick start: most of these run for a second.
 JVM = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 
 def refusal() -> str | None:
-    """What there is not that these need; None: all is there. javac runs the sources that are here."""
+    """What is missing for these programs. None: nothing. javac compiles the sources in this folder."""
     missing = [program for program in ("mvn", "java", "javac") if shutil.which(program) is None]
     return f"{' and '.join(missing)} not installed" if missing else None
 
@@ -38,7 +39,7 @@ def cache() -> Path:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Processes of one run fetch one after the other."""
+    """Only one process of a run fetches at a time."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -65,7 +66,7 @@ def fetched(version: str) -> Path:
 
 
 class Programs:
-    """Those of one version, against a broker at `address`; `folder` is for their files."""
+    """The programs of one version, for a broker at `address`. `folder`: for their files."""
 
     def __init__(self, version: str, address: str, folder: Path) -> None:
         self.version = version

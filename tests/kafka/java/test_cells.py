@@ -1,4 +1,4 @@
-"""Kafka's command line tools with a set of cells: what is in which cell makes no difference to them."""
+"""Kafka's command line tools with a set of cells: they do not notice which cell has what."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_topics_and_groups_of_all_cells_are_handled_at_any_node(programs: Progra
 
 @pytest.mark.parametrize("version", [NEWEST], indirect=True)
 def test_a_share_group_takes_the_jobs_of_all_cells(programs: Programs) -> None:
-    # kafka-topics knows Kafka's own settings alone.
+    # kafka-topics knows only Kafka's own settings.
     admin: Any = AdminClient({"bootstrap.servers": programs.address})
     made = admin.create_topics([NewTopic(queue, 1, 1, config={"topics.type": "queue"}) for queue in QUEUES])
     for queue in QUEUES:

@@ -17,7 +17,7 @@ def theirs(version: str) -> dict[str, dict[str, Any]]:
 
 
 def test_every_message_has_the_fields_of_kafka_clients(theirs: dict[str, dict[str, Any]], version: str) -> None:
-    """In every version that both have; share groups were another thing before 4.1."""
+    """In every version that both have. Share groups were different before 4.1."""
     seen = 0
     for name, kind in messages().items():
         if name not in theirs or (version < "4.1" and "Share" in name):

@@ -41,7 +41,7 @@ def consume(programs: Programs, topic: str, count: int, group: str) -> int:
 
 
 def rows(told: str) -> list[list[str]]:
-    """Of a table, below its head; the tool of 3.9 ends rows with blanks instead of line ends in some."""
+    """The rows of a table below its header. The tool of 3.9 ends some rows with blanks instead of line ends."""
     found = [line.split() for line in told.splitlines() if line.strip()]
     head = next(number for number, row in enumerate(found) if row[0] == "GROUP")
     return found[head + 1 :]
@@ -166,7 +166,7 @@ def test_settings_are_described_and_altered(programs: Programs) -> None:
 
 @OF_SHARES
 def test_share_groups_take_jobs_and_are_described(programs: Programs, server: Server) -> None:
-    # kafka-topics knows Kafka's own settings alone, so that a queue is made by another way.
+    # kafka-topics knows only Kafka's own settings, so a queue is created in another way.
     server.run(lambda: server.engine.put_topic("jobs", TopicConfig(type=TopicType.QUEUE)))
     produce(programs, "jobs", 20)
     console = ("--topic", "jobs", "--group", "mailers", "--timeout-ms", "30000")

@@ -30,7 +30,7 @@ class Member:
         self._consumer: Any = wait(self._start(address))
 
     async def _start(self, address: str) -> Any:
-        # Made within the loop, which it looks for.
+        # Created within the loop, which it requires.
         consumer = aiokafka.AIOKafkaConsumer(
             bootstrap_servers=address,
             group_id=self._group,

@@ -11,8 +11,8 @@ from tests.kafka.walks.walk import Record, walk
 kafka: Any = importlib.import_module("kafka")
 admin: Any = importlib.import_module("kafka.admin")
 structs: Any = importlib.import_module("kafka.structs")
-#: Of 2.0.2 and 3.0 alike. 2.0.2 has no idempotent producer, and OffsetAndMetadata without an epoch;
-#: admin calls of all but 3.0 answer with messages instead of plain data.
+#: For 2.0.2 and 3.0 alike. 2.0.2 has no idempotent producer, and OffsetAndMetadata has no epoch; admin calls of all but
+#: 3.0 answer with messages instead of plain data.
 OLD = kafka.__version__ < "2.1"
 PLAIN = kafka.__version__ >= "3"
 

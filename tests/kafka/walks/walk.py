@@ -1,4 +1,4 @@
-"""One walk through everything that a client does with a broker: the same for every library and version.
+"""One walk through everything that a client does with a broker, the same for every library and version.
 
 `walk(client)` asserts on the way and prints each finished step. It needs only the standard library, so that it runs in
 an environment without this project. The programs type their libraries as `Any`: no type fits all versions.
@@ -51,7 +51,7 @@ class Client(Protocol):
     def partitions(self, topic: str) -> int: ...
     def setting(self, topic: str, name: str) -> str | None: ...
     def produce(self, topic: str, partition: int, records: list[Record], codec: str, idempotent: bool) -> list[int]:
-        """Their offsets."""
+        """Returns their offsets."""
         ...
 
     def member(self, topic: str, group: str | None) -> Member: ...
@@ -149,14 +149,15 @@ def administer(client: Client) -> None:
 
 
 def produce(client: Client) -> None:
-    """To partition 0: IN_TURN records of each codec, one after the other."""
+    """Write to partition 0: IN_TURN records with each codec, one after the other."""
     for turn, codec in enumerate(CODECS):
         offsets = client.produce("walk", 0, records(codec, IN_TURN), codec, idempotent=False)
         assert offsets == [*range(turn * IN_TURN, (turn + 1) * IN_TURN)], (codec, offsets)
 
 
 def produce_idempotently(client: Client) -> None:
-    """To partition 1, where there is such a producer; one is made anew in between."""
+    """Write to partition 1 with an idempotent producer, if the library has one. It is replaced by a new one in
+    between."""
     for turn in range(2):
         offsets = client.produce("walk", 1, records(f"i{turn}", 500), "none", idempotent=client.idempotent)
         assert offsets == [*range(turn * 500, (turn + 1) * 500)], offsets
