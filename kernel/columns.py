@@ -74,6 +74,12 @@ class Columns:
         """The frames with numbers [begin, end), counted from 0."""
         return self if begin <= 0 and end >= self.count else Columns(self.rows[begin * ROW_SIZE : end * ROW_SIZE])
 
+    def with_seqs(self, seqs: array[int]) -> Columns:
+        """The same frames with these seqs (u64, one for each)."""
+        rows = array("Q", self.rows)
+        rows[2 :: ROW_SIZE // 8] = seqs
+        return Columns(rows.tobytes())
+
     def take(self, numbers: Iterable[int]) -> Columns:
         """The frames with these numbers, in this order."""
         rows = self.rows

@@ -365,7 +365,7 @@ class Engine:
     @property
     def methods_for_neighbours(self) -> dict[str, Method]:
         """What other cells of the set may call, by name. They raise NotReady before the engine is ready."""
-        return {**self.queues.arrivals.methods}
+        return {**self.queues.arrivals.methods, **self.routers.departures.methods}
 
     def begin_shutdown(self) -> None:
         """End the waits for records and jobs with an error. Everything else continues until `close`."""

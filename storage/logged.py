@@ -212,6 +212,16 @@ LOGGED: Final = (
         "Make room in the destination. Until then the source may evict records that were not copied.",
     ),
     Event(
+        "router_ended", "warning", "router source reason",
+        "The source of the router is in another cell and was deleted, so the router was deleted too.",
+        "Nothing; or create the router again, if there is a new topic of that name.",
+    ),
+    Event(
+        "router_not_ended", "warning", "router error",
+        "A router whose source in another cell was deleted could not be deleted; it is tried again every second.",
+        "Look at the error.",
+    ),
+    Event(
         "router_behind", "warning", "router lag",
         "For a minute, the router did not catch up with its source, and its lag has grown.",
         "Write less, or give the broker more processor time. Records that the source evicts before they are copied are "

@@ -11,6 +11,7 @@ import asyncio
 import re
 from collections.abc import Callable
 from contextlib import suppress
+from typing import NamedTuple
 
 from storage.config import TopicConfig
 from storage.errors import (
@@ -47,6 +48,18 @@ def check_definition(definition: Definition) -> None:
             raise InvalidRequest(f"{field}: not a topic name.", field=field)
     if definition.source == definition.dest:
         raise InvalidRequest("dest: a router cannot lead from a topic to itself.", field="dest")
+
+
+class Begin(NamedTuple):
+    """A source as a new router finds it."""
+
+    topic_id: int
+    head: int
+    live_floor: int
+
+    def cursor(self, definition: Definition) -> int:
+        """Where the router begins. Records lost or deleted before that are no loss of the router."""
+        return self.head if definition.start == Start.HEAD else self.live_floor - 1
 
 
 class RouterAdmin:
@@ -91,9 +104,10 @@ class RouterAdmin:
         self._check(name, definition, old)
         made: list[str] = []
         try:
-            for topic in (definition.source, definition.dest):
+            begin = await self._begin_elsewhere(definition.source)
+            for topic in (definition.source, definition.dest) if begin is None else (definition.dest,):
                 await self._make(topic, made)
-            router = await self._write(name, definition, old)
+            router = await self._write(name, definition, old, begin)
         except StorageError:
             await self._unmake(made)
             raise
@@ -127,6 +141,15 @@ class RouterAdmin:
         if limit and needed and logs.catalog.size + needed > limit:
             raise LimitReached(f"There can be {limit} topics at most.", limit="max_topics", max=limit)
 
+    async def _begin_elsewhere(self, source: str) -> Begin | None:
+        """Where a router out of a topic of another cell begins; the topic is made there if it is missing. None: the
+        topic is, or would be, in this cell."""
+        neighbours = self._logs.neighbours
+        if neighbours is None or source in self._logs.catalog.topics:
+            return None
+        cell = neighbours.owner(source)
+        return None if cell == neighbours.me else Begin(*await neighbours.call(cell, "source_begin", source))
+
     async def _make(self, name: str, made: list[str]) -> None:
         there = self._logs.catalog.topics.get(name)
         if (there is None or there.provisional) and await self._topics.put(
@@ -152,15 +175,20 @@ class RouterAdmin:
             else:
                 return topic
 
-    async def _write(self, name: str, definition: Definition, old: Router | None) -> Router:
+    async def _write(self, name: str, definition: Definition, old: Router | None, begin: Begin | None) -> Router:
         logs = self._logs
         while True:
-            source = await self._wait_unchanged(definition.source)
+            source = await self._wait_unchanged(definition.source) if begin is None else None
             dest = await self._wait_unchanged(definition.dest)
+            if source is None:
+                break
             if source.topic_id not in logs.changing and logs.catalog.by_id.get(source.topic_id) is source:
                 break
         # Either topic may have got more partitions meanwhile.
-        check_unpartitioned(logs.catalog, source.name, "the source of a router", "source")
+        if source is not None:
+            check_unpartitioned(logs.catalog, source.name, "the source of a router", "source")
+            begin = Begin(source.topic_id, source.log.head, source.log.marks.live_floor)
+        assert begin is not None
         check_unpartitioned(logs.catalog, dest.name, "the dest of a router", "dest")
         routes = logs.catalog.routes
         shard = logs.shards[dest.log.shard]
@@ -174,16 +202,16 @@ class RouterAdmin:
             router_id=router_id,
             name=name,
             definition=definition.to_map(),
-            source_id=source.topic_id,
+            source_id=begin.topic_id,
             dest_id=dest.topic_id,
-            source_cursor=old.position if old is not None else _first_cursor(source, definition),
+            source_cursor=old.position if old is not None else begin.cursor(definition),
         )
         encoded = encode_controls([value], dest.topic_id, logs.now_ms())
         await logs.submit_controls(dest.log, encoded, generation=shard.generation)
         router = routes.by_id.get(router_id)
         if router is None:
             raise TopicNotFound(definition.dest)  # its deletion was in progress
-        if logs.catalog.by_id.get(source.topic_id) is not source:
+        if source is not None and logs.catalog.by_id.get(source.topic_id) is not source:
             routes.drop(router)  # as the next recovery will: the source is gone
             dest.log.section = None
             raise TopicNotFound(definition.source)
@@ -201,23 +229,31 @@ class RouterAdmin:
             if router is None:
                 self._check_known()
                 return False
-            dest = logs.catalog.by_id[router.dest_id]
-            router.leaving = True
-            try:
-                value = control.RouterDelete(router_id=router.router_id)
-                encoded = encode_controls([value], dest.topic_id, logs.now_ms())
-                await logs.submit_controls(dest.log, encoded, frees=True)
-            finally:
-                router.leaving = False  # the router is gone by now, or unchanged
+            await self._delete(router)
             return True
+
+    async def end(self, router: Router) -> bool:
+        """Delete this very router, whose source is gone; False: it is gone already. Durable on return."""
+        async with self._one_at_a_time:
+            self._logs.check_open()
+            if self._logs.catalog.routes.by_id.get(router.router_id) is not router:
+                return False
+            await self._delete(router)
+            return True
+
+    async def _delete(self, router: Router) -> None:
+        logs = self._logs
+        dest = logs.catalog.by_id[router.dest_id]
+        router.leaving = True
+        try:
+            value = control.RouterDelete(router_id=router.router_id)
+            encoded = encode_controls([value], dest.topic_id, logs.now_ms())
+            await logs.submit_controls(dest.log, encoded, frees=True)
+        finally:
+            router.leaving = False  # the router is gone by now, or unchanged
 
     def _check_known(self) -> None:
         """Raises StorageFailed if a shard has stopped: the next start may find a router there that is not seen now."""
         for shard in self._logs.shards:
             if shard.log.failed is not None:
                 raise shard.log.failure()
-
-
-def _first_cursor(source: Topic, definition: Definition) -> int:
-    """Where a new router begins. Records lost or deleted before that are no loss of the router."""
-    return source.log.head if definition.start == Start.HEAD else source.log.marks.live_floor - 1

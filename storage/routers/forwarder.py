@@ -15,12 +15,13 @@ from contextlib import suppress
 
 import structlog
 
-from storage.config import Durability, TopicType
+from storage.config import TopicType
 from storage.errors import RecordTooLarge, RouterNotFound, StorageError, TopicFull, TopicNotFound
-from storage.log import Appender, EncodedUnit, Unit
+from storage.log import Appender
 from storage.reads import ROUTING_SCAN_RECORDS
-from storage.records import ReadQuery, ReadResult, StoredRecord
+from storage.records import ReadQuery, StoredRecord
 from storage.routers.copies import Copies, FrameCopies, copies_of
+from storage.routers.sources import ForeignSource, ForeignSources, OwnSource, Source, SourceGone
 from storage.routers.windows import Windows
 from storage.routers.writing import CopyWrite, fitting, lose, persist
 from storage.state import Topic
@@ -42,10 +43,13 @@ MIN_BACKOFF_S, MAX_BACKOFF_S = 0.05, 1.0
 class Forwarding:
     """What the forwarders of an engine share."""
 
-    def __init__(self, appender: Appender, windows: Windows, tracer: Callable[[], Tracer | None]) -> None:
+    def __init__(
+        self, appender: Appender, windows: Windows, foreign: ForeignSources, tracer: Callable[[], Tracer | None]
+    ) -> None:
         """`tracer` returns the tracer, or None."""
         self.appender = appender
         self.windows = windows
+        self.foreign = foreign
         self.tracer = tracer
         #: How many forwarders have something to copy now.
         self.running = 0
@@ -63,8 +67,8 @@ class Forwarder:
         #: A batch is on its way to dest. Nobody else may write the cursor, and a stop waits for it.
         self._writing = False
         self._stopped = False
-        #: The seq of the source up to which records are known to be synced.
-        self._hard_seq = 0
+        #: What it read from last.
+        self._source: Source | None = None
         #: (ms, lag): since when it has not caught up with its source, and its lag then. None: it has caught up.
         self.behind: tuple[int, int] | None = None
         #: How many records are read next.
@@ -104,15 +108,40 @@ class Forwarder:
     def _alive(self) -> bool:
         return self._logs.catalog.routes.by_id.get(self.router.router_id) is self.router
 
+    def source(self) -> Source | None:
+        """What it reads from; None: that is gone."""
+        topic = self._logs.catalog.by_id.get(self.router.source_id)
+        if topic is None:
+            return self._forwarding.foreign.get(self.router.source_id)
+        found = self._source
+        if not isinstance(found, OwnSource) or found.topic is not topic:
+            found = self._source = OwnSource(self._logs, self._forwarding.windows, topic)
+        return found
+
+    def block(self, code: str) -> None:
+        """Its source cannot be reached."""
+        if self.router.blocked is None:
+            _log.warning("router_blocked", router=self.router.name, error=code)
+        self._block(code)
+
+    def heard(self) -> None:
+        """Its source can be reached."""
+        if self._task is None and self.router.blocked is not None:
+            self._moved(self.router.position)
+        self.retry()
+        self.kick()
+
     def _wanted(self) -> bool:
-        source = self._logs.catalog.by_id.get(self.router.source_id)
+        source = self.source()
         dest = self._logs.catalog.by_id.get(self.router.dest_id)
         if source is None or dest is None or not self._alive():
             return False
         if self._logs.shards[dest.log.shard].log.failed is not None:
             self._block("storage_failed")  # nothing is written there before the next start
             return False
-        return self.router.position < source.log.head
+        if isinstance(source, ForeignSource) and not source.known:
+            return False
+        return self.router.position < source.head
 
     async def _run(self) -> None:
         self._forwarding.running += 1
@@ -128,7 +157,7 @@ class Forwarder:
             try:
                 await self._step()
                 backoff_s = MIN_BACKOFF_S
-            except (RouterNotFound, TopicNotFound):
+            except (RouterNotFound, TopicNotFound, SourceGone):
                 break
             except StorageError as error:
                 backoff_s = await self._pause(error, backoff_s)
@@ -165,8 +194,9 @@ class Forwarder:
 
     async def _step(self) -> None:
         """Read a range and copy it."""
-        router, by_id = self.router, self._logs.catalog.by_id
-        source, dest = by_id[router.source_id], by_id[router.dest_id]
+        router, source, dest = self.router, self.source(), self._logs.catalog.by_id.get(self.router.dest_id)
+        if source is None or dest is None:
+            raise RouterNotFound(router.name)
         began_ns, limit = self._logs.clock.monotonic_ns(), self._batch_limit
         query = ReadQuery(
             from_seq=router.position,
@@ -176,12 +206,12 @@ class Forwarder:
             skip_corrupt=True,
             routing=True,
         )
-        found = await self._forwarding.windows.read(source, query)
-        await self._harden(source, dest, found.next_from_seq)
+        found, consumed = await source.read(query, router)
+        await source.harden(dest, found.next_from_seq)
         records = found.records
         if found.tombstone is not None:
             await self._lose(dest, found.tombstone.gap_to, found.tombstone.reason)
-        elif (consumed := _consumed_to(source, found)) > router.position:
+        elif consumed > router.position:
             await self._lose(dest, consumed, "consumed")
         corrupt = found.corrupt_seqs or []
         while corrupt:
@@ -215,21 +245,6 @@ class Forwarder:
         most = min(MOST_RECORDS, logs.options.wal_queue_frames // _OF_QUEUE)
         self._batch_limit = max(MIN_BATCH_RECORDS, min(share, most))
 
-    async def _harden(self, source: Topic, dest: Topic, seq: int) -> None:
-        """In a chain, sync records of the source before copying them on, also where their topic asks for no sync.
-
-        If the source is itself a dest, copies that it loses in a power loss are made again, as new records. Had they
-        been copied on before, dest would have them twice. Within one shard dest loses the later copies as well. Records
-        that clients appended are not made again.
-        """
-        logs, durability = self._logs, source.config.durability
-        synced = durability is Durability.FSYNC or source.log.ephemeral or source.log.shard == dest.log.shard
-        if synced or seq <= self._hard_seq or source.topic_id not in logs.catalog.routes.into:
-            return
-        head = source.log.head
-        await logs.submit_unit(logs.shards[source.log.shard], 0, EncodedUnit(Unit(None, []), b"", 0), frees=True)
-        self._hard_seq = head
-
     async def _write_cursor(self, dest: Topic) -> None:
         self._writing = True
         try:
@@ -247,11 +262,11 @@ class Forwarder:
         self._moved(source_seq)
 
     async def _copy(
-        self, source: Topic, dest: Topic, records: Sequence[StoredRecord], hops: dict[int, int], upto: int
+        self, source: Source, dest: Topic, records: Sequence[StoredRecord], hops: dict[int, int], upto: int
     ) -> bool:
         """Copy these records; everything up to `upto` has been examined. False: the rest has to be read again."""
         router = self.router
-        delays = source.config.type is TopicType.QUEUE
+        delays = source.is_queue
         keeps = dest.config.type is TopicType.QUEUE
         copies = copies_of(records, hops, router.definition, delays=delays, keep_delays=keeps)
         router.hop_limited += len(records) - len(copies)
@@ -278,9 +293,10 @@ class Forwarder:
                 if self._logs.shards[dest.log.shard].log.failed is not None:
                     raise
                 backoff_s = await self._pause(error, backoff_s)
-                if source.log.marks.trim_floor > copies.seqs[0]:
+                still = source.still(copies)
+                if still is None:
                     return False
-                copies = copies.only(source.log.is_live)
+                copies = still
         if not len(copies):
             self._moved(upto)
         return not len(copies)
@@ -295,12 +311,3 @@ class Forwarder:
         finally:
             self._writing = False
         self._moved(source_seq)
-
-
-def _consumed_to(source: Topic, found: ReadResult) -> int:
-    """The last seq that was reclaimed, because all consumers of the source had read it, before this read reached it.
-
-    For readers of the source that is no loss, as the topic is set up so. For readers of dest it is.
-    """
-    first = found.records[0].seq if found.records else found.next_from_seq + 1
-    return min(source.log.marks.trim_floor, first) - 1

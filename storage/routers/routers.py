@@ -17,9 +17,11 @@ from storage.errors import RouterNotFound, StorageError
 from storage.log import Appender
 from storage.reads import Reader
 from storage.routers.admin import RouterAdmin, check_router_name
+from storage.routers.departures import Departures
 from storage.routers.forwarder import Forwarder, Forwarding
+from storage.routers.sources import ForeignSources
 from storage.routers.values import RouterState
-from storage.routers.waiting import Waited, caught_up, lags
+from storage.routers.waiting import Waited, Waiting
 from storage.routers.windows import Windows
 from storage.state import Catalog, Log
 from storage.state.routers import Definition, Router
@@ -45,7 +47,13 @@ class Routers:
         self._forwarders: dict[int, Forwarder] = {}
         self._stopped = False
         self.windows = Windows(logs, reader)
-        self.forwarding = Forwarding(appender, self.windows, tracer)
+        self.foreign = ForeignSources(logs, self._foreign_changed)
+        self.forwarding = Forwarding(appender, self.windows, self.foreign, tracer)
+        self._waiting = Waiting(logs, self.foreign)
+        #: What other cells call about sources.
+        self.departures = Departures(logs, topics, self.windows, self._waiting)
+        #: Routers whose sources in other cells are gone, while they are being deleted.
+        self._ending: dict[int, asyncio.Task[None]] = {}
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
@@ -65,6 +73,8 @@ class Routers:
         self._stopped = True
         for forwarder in list(self._forwarders.values()):
             await forwarder.stop()
+        await self.foreign.stop()
+        await asyncio.gather(*self._ending.values(), return_exceptions=True)
         await self.windows.stop()
         if self._logs.ready:
             await self._persist()
@@ -89,7 +99,36 @@ class Routers:
                 if forwarder is not None:
                     forwarder.retry()
 
+    def _foreign_changed(self, topic_id: int, error: str | None) -> None:
+        """A source in another cell has new records or is gone, or cannot be read for now."""
+        source = self.foreign.known(topic_id)
+        for router in list(self._logs.catalog.routes.out_of.get(topic_id, ())):
+            forwarder = self._forwarders.get(router.router_id)
+            if source is not None and source.gone:
+                self._end(router)
+            elif forwarder is not None and error is not None:
+                forwarder.block(error)
+            elif forwarder is not None:
+                forwarder.heard()
+
+    def _end(self, router: Router) -> None:
+        if router.router_id not in self._ending and not self._stopped:
+            task = self._logs.runtime.loop.create_task(self._delete_ended(router), name="storage-router-end")
+            self._ending[router.router_id] = task
+            task.add_done_callback(lambda _: self._ending.pop(router.router_id, None))
+
+    async def _delete_ended(self, router: Router) -> None:
+        try:
+            ended = await self._admin.end(router)
+        except StorageError as error:
+            _log.warning("router_not_ended", router=router.name, error=str(error))  # `_persist` tries again
+            return
+        if ended:
+            _log.warning("router_ended", router=router.name, source=router.definition.source, reason="recreated")
+
     def _dropped(self, router: Router) -> None:
+        if router.source_id not in self._logs.catalog.routes.out_of:
+            self.foreign.release(router.source_id)
         router.give_up_waiters()
         forwarder = self._forwarders.pop(router.router_id, None)
         if forwarder is not None:
@@ -100,6 +139,8 @@ class Routers:
         if not self.forwarding.running:
             self.windows.forget()
         self._report_lag()
+        for topic_id in self.foreign.gone():
+            self._foreign_changed(topic_id, None)
         for forwarder in list(self._forwarders.values()):
             if forwarder.router.position > forwarder.router.cursor:
                 try:
@@ -123,7 +164,9 @@ class Routers:
 
     def _lag(self, router: Router) -> int:
         source = self._logs.catalog.by_id.get(router.source_id)
-        return max(0, source.log.head - router.position) if source is not None else 0
+        foreign = self.foreign.known(router.source_id) if source is None else None
+        head = source.log.head if source is not None else foreign.head if foreign is not None else 0
+        return max(0, head - router.position)
 
     # -- operations ----------------------------------------------------------------------------------------------------
 
@@ -196,10 +239,10 @@ class Routers:
         found = catalog.topics.get(topic)
         if found is None or found.topic_id not in catalog.routes.into:
             return None
-        return await caught_up(catalog, found.topic_id)
+        return await self._waiting.caught_up(found.topic_id)
 
     def lags(self, topic: str) -> bool:
         """Whether `caught_up` would wait."""
         catalog = self._logs.catalog
         found = catalog.topics.get(topic)
-        return found is not None and found.topic_id in catalog.routes.into and lags(catalog, found.topic_id)
+        return found is not None and found.topic_id in catalog.routes.into and self._waiting.lags(found.topic_id)

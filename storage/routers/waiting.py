@@ -1,7 +1,7 @@
 """Lets a read of a topic wait for the routers into it, so that it finds what the sources held when it began.
 
-This follows chains: first the routers into a router's source, then the router itself. Blocked routers are named in the
-answer and not waited for.
+This follows chains, into other cells too: first the routers into a router's source, then the router itself. Blocked
+routers are named in the answer and not waited for.
 
 Source: docs/reference/api.md#routers.
 """
@@ -13,6 +13,9 @@ from collections import deque
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from storage.errors import StorageError
+from storage.log import Logs
+from storage.routers.sources import ForeignSources
 from storage.state import Catalog
 from storage.state.routers import MAX_HOPS, Router
 
@@ -40,46 +43,73 @@ def upstream(catalog: Catalog, topic_id: int) -> list[Router]:
     return list(found.values())
 
 
-def lags(catalog: Catalog, topic_id: int) -> bool:
-    """Whether `caught_up` would wait."""
-    return _behind(catalog, upstream(catalog, topic_id))
+class Waiting:
+    """Waits for the routers of one engine."""
 
+    def __init__(self, logs: Logs, foreign: ForeignSources) -> None:
+        self._logs = logs
+        self._foreign = foreign
 
-def _behind(catalog: Catalog, routers: Iterable[Router]) -> bool:
-    return any(router.blocked is None and router.position < _head(catalog, router) for router in routers)
+    def lags(self, topic_id: int) -> bool:
+        """Whether `caught_up` would wait."""
+        return self._behind(upstream(self._logs.catalog, topic_id))
 
+    def _behind(self, routers: Iterable[Router]) -> bool:
+        return any(
+            router.blocked is None
+            and (self._logs.catalog.is_foreign(router.source_id) or router.position < self._head(router))
+            for router in routers
+        )
 
-async def caught_up(catalog: Catalog, topic_id: int) -> Waited:
-    """Wait, at most 1 s, until every router into the topic that is not blocked has passed the present heads."""
-    routers = upstream(catalog, topic_id)
-    begin = asyncio.get_running_loop().time()
-    if _behind(catalog, routers):
-        heads = {router.source_id: _head(catalog, router) for router in routers}
+    def _head(self, router: Router) -> int:
+        source = self._logs.catalog.by_id.get(router.source_id)
+        return source.log.head if source is not None else 0
+
+    async def caught_up(self, topic_id: int) -> Waited:
+        """Wait, at most 1 s, until every router into the topic that is not blocked has passed the present heads."""
+        begin = asyncio.get_running_loop().time()
+        blocked = await self.wait_caught_up(topic_id, MAX_HOPS)
+        return Waited((asyncio.get_running_loop().time() - begin) * 1000, blocked)
+
+    async def wait_caught_up(self, topic_id: int, hops: int) -> list[str]:
+        """The same; returns the names of blocked routers. Records from more than `hops` routers away cannot arrive."""
+        routers = upstream(self._logs.catalog, topic_id)
+        away: set[str] = set()
+        if hops > 0 and self._behind(routers):
+            heads = {router.source_id: self._head(router) for router in routers}
+            try:
+                async with asyncio.timeout(MAX_WAIT_S):
+                    await self._pass(topic_id, heads, set(), hops, away)
+            except TimeoutError:
+                pass
+        return sorted(away.union(router.name for router in routers if router.blocked is not None))
+
+    async def _pass(self, topic_id: int, heads: dict[int, int], seen: set[int], hops: int, away: set[str]) -> None:
+        catalog = self._logs.catalog
+        for router in list(catalog.routes.into.get(topic_id, ())):
+            if router.router_id in seen:
+                continue
+            seen.add(router.router_id)
+            target = heads.get(router.source_id, 0)
+            if catalog.is_foreign(router.source_id):
+                target = await self._head_there(router, hops, away)
+            elif hops > 1 and router.source_id in catalog.routes.into:
+                await self._pass(router.source_id, heads, seen, hops - 1, away)
+                target = self._head(router)  # the copies that were waited for are below this seq
+            await _reach(router, target)
+
+    async def _head_there(self, router: Router, hops: int, away: set[str]) -> int:
+        """The head of a source in another cell, once that has what its own sources hold."""
+        source = self._foreign.get(router.source_id)
+        if source is None or router.blocked is not None:
+            return 0
         try:
-            async with asyncio.timeout(MAX_WAIT_S):
-                await _pass(catalog, topic_id, heads, set(), MAX_HOPS)
-        except TimeoutError:
-            pass
-    elapsed_ms = (asyncio.get_running_loop().time() - begin) * 1000
-    return Waited(elapsed_ms, sorted(router.name for router in routers if router.blocked is not None))
-
-
-def _head(catalog: Catalog, router: Router) -> int:
-    source = catalog.by_id.get(router.source_id)
-    return source.log.head if source is not None else 0
-
-
-async def _pass(catalog: Catalog, topic_id: int, heads: dict[int, int], seen: set[int], hops: int) -> None:
-    """Records from more than `hops` routers away cannot arrive."""
-    for router in list(catalog.routes.into.get(topic_id, ())):
-        if router.router_id in seen:
-            continue
-        seen.add(router.router_id)
-        target = heads.get(router.source_id, 0)
-        if hops > 1 and router.source_id in catalog.routes.into:
-            await _pass(catalog, router.source_id, heads, seen, hops - 1)
-            target = _head(catalog, router)  # the copies that were waited for are below this seq
-        await _reach(router, target)
+            head, blocked = await source.caught_up(hops - 1)
+        except StorageError:
+            away.add(router.name)
+            return 0
+        away.update(blocked)
+        return head
 
 
 async def _reach(router: Router, target: int) -> None:

@@ -98,7 +98,7 @@ class Window:
         self.tags: list[bytes] = []
         self.payloads: array[int] = array("I")
         for part in parts_of(result.records):
-            frames = part if isinstance(part, FrameRecords) else _framed(part)
+            frames = part if isinstance(part, FrameRecords) else framed(part)
             self.parts.append(frames)
             self.seqs += frames.seqs if part is frames else [record.seq for record in part]
             self.tags += frames.tags()
@@ -180,9 +180,9 @@ class Windows:
         #: Windows read since the start.
         self.reads = 0
 
-    async def read(self, source: Topic, query: ReadQuery) -> ReadResult:
-        """Like `Reader.read`, for a router's query."""
-        if query.tag is None or len(self._logs.catalog.routes.out_of.get(source.topic_id, ())) < 2:
+    async def read(self, source: Topic, query: ReadQuery, *, readers: int = 0) -> ReadResult:
+        """Like `Reader.read`, for a router's query. `readers`: so many routers of other cells read it."""
+        if query.tag is None or readers + len(self._logs.catalog.routes.out_of.get(source.topic_id, ())) < 2:
             return await self._reader.read(source, query)
         window = self._find(source, query.from_seq)
         if window is None:
@@ -278,7 +278,7 @@ def _merged(parts: Sequence[FrameRecords]) -> FrameRecords | None:
     return FrameRecords(buffer, columns) if len(columns) == count else None
 
 
-def _framed(records: Sequence[StoredRecord]) -> FrameRecords:
+def framed(records: Sequence[StoredRecord]) -> FrameRecords:
     """Frames with the same nodes, tags and bodies."""
     _, _, nodes, tags, bodies = zip(*records, strict=True)
     kinds = bytes([Body.STORED_BINARY if is_binary(body) else Body.STORED_JSON for body in bodies])

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from tests.crash import move_workloads
+from tests.crash import foreign_workloads, move_workloads
 from tests.support.cell_pair import CellPair
 from tests.support.crash_sweep import SIZES, Size
 from tests.support.pair_sweep import sweep
@@ -20,3 +20,13 @@ def jobs(rng: Random) -> move_workloads.Jobs:
 @pytest.mark.parametrize("name", move_workloads.WORKLOADS)
 def test_jobs_moved_between_cells_are_neither_lost_nor_doubled_by_a_crash(name: str, size: Size) -> None:
     assert sweep(jobs, move_workloads.WORKLOADS[name], size) == []
+
+
+def routed(rng: Random) -> foreign_workloads.Routed:
+    return foreign_workloads.Routed(CellPair(rng, foreign_workloads.OWNERS, foreign_workloads.SEGMENTS))
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("name", foreign_workloads.WORKLOADS)
+def test_records_routed_between_cells_are_neither_lost_nor_doubled_by_a_crash(name: str, size: Size) -> None:
+    assert sweep(routed, foreign_workloads.WORKLOADS[name], size) == []

@@ -8,7 +8,8 @@ from typing import Any
 
 from storage import ReadQuery, TopicConfig
 from storage.config import Discard, Durability
-from storage.routers.waiting import caught_up
+from storage.routers.sources import ForeignSources
+from storage.routers.waiting import Waiting
 from storage.state.routers.router import MAX_HOPS, Definition, Router
 from storage.state.routers.routes import Routes
 from tests.unit.storage.machine import Machine
@@ -85,14 +86,19 @@ async def test_a_cycle_is_waited_for_once(machine: Machine) -> None:
     assert engine.state("b").head_seq >= 1
 
 
+def waiting_of(catalog: Any) -> Waiting:
+    logs: Any = SimpleNamespace(catalog=catalog)
+    return Waiting(logs, ForeignSources(logs, lambda topic_id, error: None))
+
+
 async def test_a_chain_is_waited_for_up_to_max_hops() -> None:
     routes = Routes()
     for number in range(1, 3001):
         definition = Definition(source=f"t{number}", dest=f"t{number + 1}")
         routes.add(Router(number, f"r{number}", definition, number, number + 1, 0))
     topics = {number: SimpleNamespace(log=SimpleNamespace(head=1)) for number in range(1, 3002)}
-    catalog: Any = SimpleNamespace(routes=routes, by_id=topics)
-    waiting = asyncio.create_task(caught_up(catalog, 3001))
+    catalog: Any = SimpleNamespace(routes=routes, by_id=topics, is_foreign=lambda topic_id: False)
+    waiting = asyncio.create_task(waiting_of(catalog).caught_up(3001))
     for number in range(3001 - MAX_HOPS, 3001):
         await asyncio.sleep(0)
         assert not waiting.done(), number

@@ -1,0 +1,305 @@
+"""What a router copies from: a topic of this engine, or of another cell of the set.
+
+A source in another cell is watched by one call that waits there for records, whatever the number of routers out of it.
+Its records come as frames, and each frame is verified here like any other.
+
+Source: docs/cells.md#routers-and-dead-letters-between-cells.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from array import array
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import structlog
+
+import kernel
+from storage.config import Durability, TopicType
+from storage.errors import RecordCorrupt, StorageError
+from storage.format import control
+from storage.log import EncodedUnit, Logs, Unit, encode_controls
+from storage.records import FrameRecords, ReadQuery, ReadResult, StoredRecord, Tombstone, cell_of
+from storage.routers.windows import Windows
+from storage.state import Topic, tag_predicate
+
+if TYPE_CHECKING:
+    from storage.neighbours import Neighbours
+    from storage.routers.copies import Copies
+    from storage.state.routers import Router
+
+_log = structlog.get_logger("storage")
+
+#: How long a call waits for records at the other cell, and how much longer for its answer.
+WAIT_S: Final = 20.0
+ANSWER_S: Final = 10.0
+MIN_BACKOFF_S, MAX_BACKOFF_S = 0.05, 1.0
+
+
+class SourceGone(StorageError):
+    """The source of a router in another cell was deleted: the router ends."""
+
+    code = "topic_not_found"
+
+
+class Source(Protocol):
+    """A topic that routers copy from."""
+
+    @property
+    def head(self) -> int:
+        """The seq up to which there are records, as far as is known."""
+        ...
+
+    @property
+    def is_queue(self) -> bool: ...
+
+    async def read(self, query: ReadQuery, router: Router) -> tuple[ReadResult, int]:
+        """The records after `query.from_seq`, as a router is to copy them, and what `consumed_to` says of them. Raises
+        StorageError."""
+        ...
+
+    async def harden(self, dest: Topic, seq: int) -> None:
+        """Return when records up to `seq` may be copied to `dest`."""
+        ...
+
+    def still(self, copies: Copies) -> Copies | None:
+        """Those of these copies whose originals are there, after a wait. None: they have to be read again."""
+        ...
+
+
+class OwnSource:
+    """A topic of this engine."""
+
+    __slots__ = ("_hard_seq", "_logs", "_windows", "topic")
+
+    def __init__(self, logs: Logs, windows: Windows, topic: Topic) -> None:
+        self._logs = logs
+        self._windows = windows
+        self.topic = topic
+        #: The seq up to which records are known to be synced.
+        self._hard_seq = 0
+
+    @property
+    def head(self) -> int:
+        return self.topic.log.head
+
+    @property
+    def is_queue(self) -> bool:
+        return self.topic.config.type is TopicType.QUEUE
+
+    async def read(self, query: ReadQuery, router: Router) -> tuple[ReadResult, int]:
+        found = await self._windows.read(self.topic, query)
+        return found, consumed_to(self.topic, found)
+
+    async def harden(self, dest: Topic, seq: int) -> None:
+        """In a chain, sync records of the source before copying them on, also where their topic asks for no sync.
+
+        If the source is itself a dest, copies that it loses in a power loss are made again, as new records. Had they
+        been copied on before, dest would have them twice. Within one shard dest loses the later copies as well. Records
+        that clients appended are not made again.
+        """
+        if self.topic.log.shard != dest.log.shard:
+            await self.harden_for_others(seq)
+
+    async def harden_for_others(self, seq: int) -> None:
+        """The same for a dest that does not lose what this topic's shard loses."""
+        logs, log = self._logs, self.topic.log
+        synced = self.topic.config.durability is Durability.FSYNC or log.ephemeral
+        if synced or seq <= self._hard_seq or self.topic.topic_id not in logs.catalog.routes.into:
+            return
+        head = log.head
+        await logs.submit_unit(logs.shards[log.shard], 0, EncodedUnit(Unit(None, []), b"", 0), frees=True)
+        self._hard_seq = head
+
+    def still(self, copies: Copies) -> Copies | None:
+        log = self.topic.log
+        return None if log.marks.trim_floor > copies.seqs[0] else copies.only(log.is_live)
+
+
+def consumed_to(source: Topic, found: ReadResult) -> int:
+    """The last seq that was reclaimed, because all consumers of the source had read it, before this read reached it.
+
+    For readers of the source that is no loss, as the topic is set up so. For readers of dest it is.
+    """
+    first = found.records[0].seq if found.records else found.next_from_seq + 1
+    return min(source.log.marks.trim_floor, first) - 1
+
+
+class ForeignSource:
+    """A topic of another cell. What is asked of it is answered by `storage.routers.departures` there."""
+
+    def __init__(self, logs: Logs, topic_id: int, changed: Callable[[int, str | None], None]) -> None:
+        """`changed` is called with the topic_id and the code of the error that keeps it from being read, if any."""
+        neighbours = logs.neighbours
+        assert neighbours is not None
+        self._neighbours: Neighbours = neighbours
+        self._logs = logs
+        self.topic_id = topic_id
+        self._changed = changed
+        self.head = 0
+        self.is_queue = False
+        #: It has been heard of since this process started.
+        self.known = False
+        self.gone = False
+        self._task: asyncio.Task[None] | None = None
+
+    def watch(self) -> None:
+        """Know its head from now on."""
+        if self._task is None:
+            self._task = self._logs.runtime.loop.create_task(self._watch(), name="storage-source")
+
+    async def stop(self) -> None:
+        """No call is under way on return."""
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+
+    async def _watch(self) -> None:
+        backoff_s, routes = MIN_BACKOFF_S, self._logs.catalog.routes
+        while not self.gone:
+            cursors = [(router, router.cursor) for router in routes.out_of.get(self.topic_id, ())]
+            try:
+                # The first answer comes at once.
+                argument = [self.topic_id, self.head, WAIT_S if self.known else 0.0]
+                found = await self._call("source_wait", argument)
+            except StorageError as error:
+                self.known = False
+                self._changed(self.topic_id, error.code)
+                await self._logs.clock.sleep(backoff_s)
+                backoff_s = min(MAX_BACKOFF_S, backoff_s * 2)
+                continue
+            backoff_s = MIN_BACKOFF_S
+            if found is None:
+                self.gone = True
+            else:
+                head, self.is_queue = found
+                if not self.known:
+                    self.head, self.known = head, True
+                    await self._rejoin(head, cursors)
+                self.head = max(self.head, head)
+            self._changed(self.topic_id, None)
+
+    async def _rejoin(self, head: int, cursors: list[tuple[Router, int]]) -> None:
+        """Hearing of it again: a router whose copies were in memory only goes on at its head, and so does one that had
+        come further than the topic has: salvage has lost records there, whose seqs are assigned again."""
+        logs = self._logs
+        for router, cursor in cursors:
+            dest = logs.catalog.by_id.get(router.dest_id)
+            if dest is None or not (router.from_head or cursor > head):
+                continue
+            router.from_head = False
+            router.cursor = router.position = head
+            dest.log.section = None
+            if not dest.log.ephemeral:
+                value = control.RouterCursor(router_id=router.router_id, source_seq=head)
+                encoded = encode_controls([value], dest.topic_id, logs.now_ms(), durable=False)
+                with suppress(StorageError):  # the next start finds the same
+                    await asyncio.shield(logs.submit_controls(dest.log, encoded, needs_sync=False))
+
+    async def _call(self, method: str, argument: Any, timeout_s: float = WAIT_S + ANSWER_S) -> Any:
+        return await self._neighbours.call(cell_of(self.topic_id), method, argument, timeout_s=timeout_s)
+
+    async def caught_up(self, hops: int) -> tuple[int, list[str]]:
+        """(its head, blocked routers into it), once it has what its own sources hold now. Raises StorageError."""
+        found = await self._call("source_caught_up", [self.topic_id, hops])
+        if found is None:
+            return 0, []
+        head, blocked = found
+        self.head = max(self.head, head)
+        return head, blocked
+
+    async def read(self, query: ReadQuery, router: Router) -> tuple[ReadResult, int]:
+        tag = None if query.tag is None else tag_predicate(query.tag)
+        argument = [self.topic_id, router.router_id, query.from_seq, query.limit, query.max_bytes, tag]
+        found = await self._call("source_read", argument)
+        if found is None:
+            self.gone = True
+            self._changed(self.topic_id, None)
+            raise SourceGone()
+        head, consumed, reached, lost, corrupt, hops, parts = found
+        self.head = max(self.head, head)
+        records: list[StoredRecord] | FrameRecords = []
+        tombstone = None
+        if lost is not None:
+            gap_to, reason = lost
+            tombstone = Tombstone(
+                gap_from=query.from_seq + 1,
+                gap_to=gap_to,
+                reason=reason,
+                missed_estimate=0,
+                earliest_seq=0,
+                head_seq=head,
+            )
+        if parts is not None:
+            records = self._verified(*parts)
+        result = ReadResult(
+            topic=router.definition.source,
+            records=records,
+            next_from_seq=reached,
+            head_seq=head,
+            earliest_seq=0,
+            tombstone=tombstone,
+            corrupt_seqs=corrupt,
+            hops=dict(hops) if hops else None,
+        )
+        return result, consumed
+
+    def _verified(self, seqs: bytes, frames: bytes) -> FrameRecords:
+        """The records of these frames, which have passed their checks, with their seqs at the source."""
+        numbers = array("Q", seqs)
+        columns = kernel.scan(frames, topic_id=self.topic_id).columns
+        if len(columns) != len(numbers):
+            raise RecordCorrupt(f"A record of topic {self.topic_id} fails its checksum on its way from its cell.")
+        return FrameRecords(frames, columns.with_seqs(numbers))
+
+    async def harden(self, dest: Topic, seq: int) -> None:
+        """Its cell has done that before it answered."""
+
+    def still(self, copies: Copies) -> Copies | None:
+        return None
+
+
+class ForeignSources:
+    """The sources in other cells of all routers of an engine."""
+
+    def __init__(self, logs: Logs, changed: Callable[[int, str | None], None]) -> None:
+        """`changed`: as of `ForeignSource`."""
+        self._logs = logs
+        self._changed = changed
+        self._sources: dict[int, ForeignSource] = {}
+        self._stopping: set[asyncio.Task[None]] = set()
+
+    def get(self, topic_id: int) -> ForeignSource | None:
+        """The source with this id, watched from now on; None: it is not in another cell."""
+        found = self._sources.get(topic_id)
+        if found is None:
+            if self._logs.neighbours is None or not self._logs.catalog.is_foreign(topic_id):
+                return None
+            found = self._sources[topic_id] = ForeignSource(self._logs, topic_id, self._changed)
+            found.watch()
+        return found
+
+    def gone(self) -> list[int]:
+        """topic_ids of those that were deleted, while there are routers out of them."""
+        return [topic_id for topic_id, source in self._sources.items() if source.gone]
+
+    def known(self, topic_id: int) -> ForeignSource | None:
+        """The same, without watching it."""
+        return self._sources.get(topic_id)
+
+    def release(self, topic_id: int) -> None:
+        """No router needs it any more."""
+        found = self._sources.pop(topic_id, None)
+        if found is not None:
+            task = self._logs.runtime.loop.create_task(found.stop())
+            self._stopping.add(task)
+            task.add_done_callback(self._stopping.discard)
+
+    async def stop(self) -> None:
+        """No call is under way on return."""
+        for topic_id in [*self._sources]:
+            self.release(topic_id)
+        await asyncio.gather(*self._stopping, return_exceptions=True)
