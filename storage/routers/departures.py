@@ -66,12 +66,13 @@ class Departures:
         return topic.topic_id, topic.log.head, topic.log.marks.live_floor
 
     async def _wait(self, argument: Any) -> tuple[int, bool] | None:
-        """(head, whether it is a queue) of the topic as soon as its head is another one; None: it is gone."""
+        """(head, whether it is a queue) of the topic as soon as its head is above `seq`, or the wait is over; None: it
+        is gone."""
         topic_id, seq, wait_s = argument
         topic = self._find(topic_id)
         if topic is None:
             return None
-        if topic.log.head == seq and wait_s:
+        if topic.log.head <= seq and wait_s:
             try:
                 await self._logs.publisher.wait(topic, seq, wait_s * 1000)
             except TopicNotFound:
@@ -92,7 +93,6 @@ class Departures:
         topic_id, router_id, from_seq, limit, max_bytes, tag = argument
         topic = self._find(topic_id)
         if topic is None:
-            self._sources.pop(topic_id, None)
             return None
         source, readers = self._source(topic)
         if len(readers) < MAX_READERS:
@@ -115,6 +115,11 @@ class Departures:
         parts = _encoded(topic_id, found.records)
         consumed = consumed_to(topic, found)
         return [topic.log.head, consumed, found.next_from_seq, lost, found.corrupt_seqs, hops, parts]
+
+    def forget(self) -> None:
+        """Release what is known of topics that are gone."""
+        for topic_id in [each for each in self._sources if each not in self._logs.catalog.by_id]:
+            del self._sources[topic_id]
 
     def _source(self, topic: Topic) -> tuple[OwnSource, set[int]]:
         found = self._sources.get(topic.topic_id)

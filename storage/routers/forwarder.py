@@ -35,6 +35,8 @@ MIN_BATCH_RECORDS, MIN_BATCH_BYTES = 1000, 1 << 20
 #: When other work keeps the loop busy for longer than that, all routers together use as much of the loop as it does.
 #: One router copies at most so much at a time, and at most this part of a shard's queue.
 MOST_RECORDS, MOST_BYTES, _OF_QUEUE = 4 * ROUTING_SCAN_RECORDS, 4 << 20, 8
+#: So many records of another cell are read while dest refuses them, and of so many bytes each.
+PROBE_RECORDS, PROBE_BYTES = 10, 4096
 #: After this many skipped records the cursor is written (a restart examines later ones again).
 PERSIST_EVERY = 10_000
 MIN_BACKOFF_S, MAX_BACKOFF_S = 0.05, 1.0
@@ -198,6 +200,8 @@ class Forwarder:
         if source is None or dest is None:
             raise RouterNotFound(router.name)
         began_ns, limit = self._logs.clock.monotonic_ns(), self._batch_limit
+        if router.blocked is not None and isinstance(source, ForeignSource):
+            limit = PROBE_RECORDS  # what dest refuses is not kept meanwhile, but read again
         query = ReadQuery(
             from_seq=router.position,
             limit=limit,
@@ -232,7 +236,9 @@ class Forwarder:
     def _max_bytes(self, records: int) -> int:
         """Bytes of bodies that are read with so many records."""
         most = min(MOST_BYTES, self._logs.options.wal_queue_bytes // _OF_QUEUE)
-        return max(MIN_BATCH_BYTES, min(MIN_BATCH_BYTES * records // MIN_BATCH_RECORDS, most))
+        return max(
+            min(MIN_BATCH_BYTES, PROBE_BYTES * records), min(MIN_BATCH_BYTES * records // MIN_BATCH_RECORDS, most)
+        )
 
     async def _rest(self, began_ns: int, copied: int) -> None:
         """Yield to the loop: reads from memory did not. Then decide how much to copy next: as much as takes the time

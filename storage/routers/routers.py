@@ -138,6 +138,7 @@ class Routers:
         """Write cursors that have moved without a copy."""
         if not self.forwarding.running:
             self.windows.forget()
+        self.departures.forget()
         self._report_lag()
         for topic_id in self.foreign.gone():
             self._foreign_changed(topic_id, None)

@@ -36,6 +36,8 @@ _log = structlog.get_logger("storage")
 WAIT_S: Final = 20.0
 ANSWER_S: Final = 10.0
 MIN_BACKOFF_S, MAX_BACKOFF_S = 0.05, 1.0
+#: Reads of sources in other cells at a time: so many answers are on their way at most.
+MAX_READS: Final = 16
 
 
 class SourceGone(StorageError):
@@ -130,13 +132,17 @@ def consumed_to(source: Topic, found: ReadResult) -> int:
 class ForeignSource:
     """A topic of another cell. What is asked of it is answered by `storage.routers.departures` there."""
 
-    def __init__(self, logs: Logs, topic_id: int, changed: Callable[[int, str | None], None]) -> None:
-        """`changed` is called with the topic_id and the code of the error that keeps it from being read, if any."""
+    def __init__(
+        self, logs: Logs, topic_id: int, reading: asyncio.Semaphore, changed: Callable[[int, str | None], None]
+    ) -> None:
+        """`reading` holds back reads. `changed` is called with the topic_id and the code of the error that keeps it
+        from being read, if any."""
         neighbours = logs.neighbours
         assert neighbours is not None
         self._neighbours: Neighbours = neighbours
         self._logs = logs
         self.topic_id = topic_id
+        self._reading = reading
         self._changed = changed
         self.head = 0
         self.is_queue = False
@@ -165,9 +171,11 @@ class ForeignSource:
                 # The first answer comes at once.
                 argument = [self.topic_id, self.head, WAIT_S if self.known else 0.0]
                 found = await self._call("source_wait", argument)
-            except StorageError as error:
+            except Exception as error:
                 self.known = False
-                self._changed(self.topic_id, error.code)
+                if not isinstance(error, StorageError):
+                    _log.exception("router_failed", router=[router.name for router, _ in cursors])
+                self._changed(self.topic_id, error.code if isinstance(error, StorageError) else "internal")
                 await self._logs.clock.sleep(backoff_s)
                 backoff_s = min(MAX_BACKOFF_S, backoff_s * 2)
                 continue
@@ -214,7 +222,8 @@ class ForeignSource:
     async def read(self, query: ReadQuery, router: Router) -> tuple[ReadResult, int]:
         tag = None if query.tag is None else tag_predicate(query.tag)
         argument = [self.topic_id, router.router_id, query.from_seq, query.limit, query.max_bytes, tag]
-        found = await self._call("source_read", argument)
+        async with self._reading:
+            found = await self._call("source_read", argument)
         if found is None:
             self.gone = True
             self._changed(self.topic_id, None)
@@ -270,6 +279,7 @@ class ForeignSources:
         self._logs = logs
         self._changed = changed
         self._sources: dict[int, ForeignSource] = {}
+        self._reading = asyncio.Semaphore(MAX_READS)
         self._stopping: set[asyncio.Task[None]] = set()
 
     def get(self, topic_id: int) -> ForeignSource | None:
@@ -278,7 +288,7 @@ class ForeignSources:
         if found is None:
             if self._logs.neighbours is None or not self._logs.catalog.is_foreign(topic_id):
                 return None
-            found = self._sources[topic_id] = ForeignSource(self._logs, topic_id, self._changed)
+            found = self._sources[topic_id] = ForeignSource(self._logs, topic_id, self._reading, self._changed)
             found.watch()
         return found
 
