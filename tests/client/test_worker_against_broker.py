@@ -20,8 +20,8 @@ from pydantic import BaseModel
 from tests.client.real_broker import PATIENCE_S, RealBroker
 from topics_client import Backoff, Client, InvalidRequest, Job, JobContext, NewRecord, TopicFull, TopicNotFound, Worker
 
-SHORT = "600ms"
-SHORT_S = 0.6
+SHORT = "1500ms"
+SHORT_S = 1.5
 
 
 @pytest.fixture

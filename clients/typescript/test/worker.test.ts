@@ -31,11 +31,11 @@ const DONE = { count: 0, ready: 0, in_flight: 0, dead_lettered: 0 };
 const PATIENCE = { timeout: 120_000 };
 
 test("a handler slower than its lease does its job once", PATIENCE, async () => {
-  await queue("slow", 3, { lease_ms: 300, max_deliveries: 2, dead_letter: "slow-dead" });
+  await queue("slow", 3, { lease_ms: 2000, max_deliveries: 2, dead_letter: "slow-dead" });
   const begun: Job<number>[] = [];
   const others: Worker<number>[] = [1, 2].map(() => new Worker<number>(client, "slow", async (job) => {
     begun.push(job);
-    await sleep(1500);
+    await sleep(6000);  // long leases: renewals may come late on a machine that others use
   }, { concurrency: 2 }));
   const running = others.map((each) => each.run());
   await until(async () => (await figures("slow")).count === 0);
@@ -46,7 +46,7 @@ test("a handler slower than its lease does its job once", PATIENCE, async () => 
 });
 
 test("a lost lease aborts the handler, and its outcome is not sent", PATIENCE, async () => {
-  await queue("lost", 1, { lease_ms: 300 });
+  await queue("lost", 1, { lease_ms: 2000 });
   const errors: unknown[] = [];
   const reasons: unknown[] = [];
   const posted: string[] = [];
@@ -186,7 +186,7 @@ test("a broker that is frozen past the lease costs the lease, and the job is don
 });
 
 test("an ack that waits for the broker does not cost the leases of other jobs", PATIENCE, async () => {
-  await queue("outage", 2, { lease_ms: 600 });
+  await queue("outage", 2, { lease_ms: 2000 });
   let isDown = false;
   const calls: string[] = [];
   const deaf = new TopicsClient(broker.url, {
@@ -202,7 +202,7 @@ test("an ack that waits for the broker does not cost the leases of other jobs", 
   const worker = new Worker<number>(deaf, "outage", async ({ data }) => {
     isDown = true;
     if (data === 0) return;
-    await sleep(1500);
+    await sleep(5000);
     isDown = false;
   }, { concurrency: 2, onError: (error) => lost.push(error) });
   const running = worker.run();
