@@ -54,7 +54,7 @@ def lost(request: httpx.Request, answer: Callable[[], httpx.Response]) -> httpx.
     raise httpx.ReadError("broken", request=request)
 
 
-def test_handles_say_where_records_are_stored(fake: FakeBroker) -> None:
+def test_handles_return_the_place_of_their_records(fake: FakeBroker) -> None:
     async def body(client: AsyncClient) -> None:
         async with AsyncProducer(client, batch_records=2) as producer:
             sent = [await producer.send("t", number) for number in range(5)]
@@ -79,7 +79,7 @@ def test_a_batch_waits_for_more_records_and_a_flush_does_not(fake: FakeBroker) -
     assert [len(each["records"]) for each in appends(fake)] == [3]
 
 
-def test_a_batch_is_sent_when_it_has_lingered(fake: FakeBroker) -> None:
+def test_a_batch_is_sent_after_its_linger_time(fake: FakeBroker) -> None:
     async def body(client: AsyncClient) -> None:
         async with AsyncProducer(client, linger_ms=20) as producer:
             first, second = await producer.send("t", 1), await producer.send("t", 2)
@@ -89,7 +89,7 @@ def test_a_batch_is_sent_when_it_has_lingered(fake: FakeBroker) -> None:
     assert [len(each["records"]) for each in appends(fake)] == [2]
 
 
-def test_leaving_the_block_sends_what_is_left(fake: FakeBroker) -> None:
+def test_leaving_the_block_sends_buffered_records(fake: FakeBroker) -> None:
     async def body(client: AsyncClient) -> None:
         async with AsyncProducer(client, linger_ms=3_600_000, batch_records=7) as producer:
             await asyncio.gather(*(producer.send("t", number) for number in range(100)))
@@ -100,7 +100,7 @@ def test_leaving_the_block_sends_what_is_left(fake: FakeBroker) -> None:
     assert sorted(map(str, data_of(fake))) == sorted(map(str, range(100)))
 
 
-def test_a_flush_raises_what_no_handle_was_asked_about(fake: FakeBroker) -> None:
+def test_a_flush_raises_an_error_that_no_handle_has_reported(fake: FakeBroker) -> None:
     async def body(client: AsyncClient) -> None:
         producer = AsyncProducer(client, linger_ms=3_600_000)
         fake.troubles.extend([None, refused])  # the first request asks for the partitions
@@ -119,7 +119,7 @@ def test_a_flush_raises_what_no_handle_was_asked_about(fake: FakeBroker) -> None
     run(fake, body)
 
 
-def test_a_lost_answer_is_asked_for_again_with_the_same_key(fake: FakeBroker) -> None:
+def test_a_request_without_an_answer_is_repeated_with_the_same_key(fake: FakeBroker) -> None:
     async def body(client: AsyncClient) -> None:
         async with AsyncProducer(client) as producer:
             fake.troubles.extend([None, lost])
@@ -131,7 +131,7 @@ def test_a_lost_answer_is_asked_for_again_with_the_same_key(fake: FakeBroker) ->
     assert first == second
 
 
-def test_an_outcome_that_stays_unknown_says_so(fake: FakeBroker) -> None:
+def test_an_unknown_outcome_is_reported_as_unknown(fake: FakeBroker) -> None:
     async def body(client: AsyncClient) -> None:
         async with AsyncProducer(client) as producer:
             fake.troubles.extend([None, lost])
@@ -164,7 +164,7 @@ async def held(fake: FakeBroker, body: Callable[[AsyncClient, HeldTransport], Aw
         await asyncio.wait_for(body(client, hold), PATIENCE_S)
 
 
-def test_one_request_at_a_time_for_a_topic_and_several_for_several(fake: FakeBroker) -> None:
+def test_each_topic_has_one_request_in_progress_and_topics_are_sent_in_parallel(fake: FakeBroker) -> None:
     async def body(client: AsyncClient, hold: HeldTransport) -> None:
         await client.put_topic("u")
         async with AsyncProducer(client, linger_ms=0, batch_records=1) as producer:
@@ -178,7 +178,7 @@ def test_one_request_at_a_time_for_a_topic_and_several_for_several(fake: FakeBro
     assert data_of(fake) == [0, 1, 2]
 
 
-def test_a_full_buffer_holds_the_caller_and_gives_up_in_the_end(fake: FakeBroker) -> None:
+def test_a_full_buffer_blocks_the_caller_until_a_timeout(fake: FakeBroker) -> None:
     async def body(client: AsyncClient, hold: HeldTransport) -> None:
         producer = AsyncProducer(client, linger_ms=0, batch_records=1, buffer_bytes=1000, max_block_s=0.05)
         taken: list[AsyncSent] = []
@@ -205,7 +205,7 @@ def test_a_full_buffer_holds_the_caller_and_gives_up_in_the_end(fake: FakeBroker
     asyncio.run(held(fake, body))
 
 
-def test_a_caller_that_waits_for_room_goes_on_when_there_is_some(fake: FakeBroker) -> None:
+def test_a_caller_that_waits_for_room_continues_when_there_is_room(fake: FakeBroker) -> None:
     """Although its batches would linger for an hour."""
 
     async def body(client: AsyncClient) -> None:
@@ -217,7 +217,7 @@ def test_a_caller_that_waits_for_room_goes_on_when_there_is_some(fake: FakeBroke
     assert data_of(fake) == [*range(200)]
 
 
-def test_the_loop_runs_between_the_batches_of_a_caller_that_never_waits(fake: FakeBroker) -> None:
+def test_other_tasks_run_between_the_batches_of_a_caller_that_never_waits(fake: FakeBroker) -> None:
     async def body(client: AsyncClient) -> None:
         turns = 0
 
@@ -237,7 +237,7 @@ def test_the_loop_runs_between_the_batches_of_a_caller_that_never_waits(fake: Fa
     run(fake, body)
 
 
-def test_a_callers_deadline_is_not_that_of_the_sending(fake: FakeBroker) -> None:
+def test_a_deadline_of_the_caller_does_not_apply_to_sending(fake: FakeBroker) -> None:
     async def body(client: AsyncClient) -> None:
         async with AsyncProducer(client, linger_ms=30) as producer:
             await producer.send("t", 0)
@@ -248,7 +248,7 @@ def test_a_callers_deadline_is_not_that_of_the_sending(fake: FakeBroker) -> None
     run(fake, body)
 
 
-def test_a_loop_that_ends_says_that_the_outcome_is_unknown(fake: FakeBroker) -> None:
+def test_records_of_an_ended_loop_have_an_unknown_outcome(fake: FakeBroker) -> None:
     sent: list[AsyncSent] = []
 
     async def main() -> None:
@@ -270,7 +270,7 @@ async def _result(sent: AsyncSent) -> None:
     await sent
 
 
-def test_limits_that_cannot_be(fake: FakeBroker) -> None:
+def test_impossible_limits_are_refused(fake: FakeBroker) -> None:
     async def body(client: AsyncClient) -> None:
         with pytest.raises(InvalidRequest):
             AsyncProducer(client, batch_records=0)

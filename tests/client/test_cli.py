@@ -234,7 +234,7 @@ def test_read_as_json_is_a_line_a_record_whatever_is_inside(topics: Topics, fake
     assert topics("read", "t", "--json").stdout == '{"$seq":1,"$ts":1,"data":{  "a":1}}\n'
 
 
-def test_read_goes_on_until_all_is_read_or_the_limit_is_reached(topics: Topics, fake: FakeBroker) -> None:
+def test_read_continues_until_the_end_or_the_limit(topics: Topics, fake: FakeBroker) -> None:
     topics("append", "t", stdin="".join(f"{n}\n" for n in range(2500)))
     assert len(topics("read", "t", "--json").stdout.splitlines()) == 2500
     assert len(topics("read", "t", "--json", "--limit", "1500").stdout.splitlines()) == 1500

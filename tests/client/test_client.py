@@ -74,7 +74,7 @@ async def test_appended_records_are_read_back(client: Any) -> None:
     assert (diff.caught_up, diff.next_from_seq, diff.tombstone) == (True, 3, None)
 
 
-async def test_topics_are_made_shown_and_deleted(client: Any) -> None:
+async def test_topics_are_created_described_and_deleted(client: Any) -> None:
     put = await client.put_topic("t", durability="fsync", cap_records=5)
     assert (put.created, put.config["cap_records"]) == (True, 5)
     state = await client.state("t")
@@ -109,7 +109,7 @@ async def test_waiting_until_ready_outlasts_a_start(client: Any, fake: FakeBroke
     assert len(fake.requests) == 4
 
 
-async def test_listing_goes_through_all_pages(client: Any, fake: FakeBroker) -> None:
+async def test_a_list_contains_all_pages(client: Any, fake: FakeBroker) -> None:
     names = [f"t{n:02d}" for n in range(7)]
     for name in names:
         await client.put_topic(name)
@@ -122,7 +122,7 @@ async def test_listing_goes_through_all_pages(client: Any, fake: FakeBroker) -> 
 @pytest.mark.parametrize(
     "trouble", [answer_lost, timed_out, no_connection, refused(503, "storage_failed"), refused(507, "storage_full")]
 )
-async def test_an_append_never_doubles(client: Any, fake: FakeBroker, trouble: Any) -> None:
+async def test_a_repeated_append_is_stored_once(client: Any, fake: FakeBroker, trouble: Any) -> None:
     fake.troubles.extend([trouble, trouble])
     done = await client.append("t", ["once"])
     assert (done.first_seq, done.count) == (1, 1)
@@ -139,7 +139,7 @@ async def test_each_append_has_a_new_idempotency_key(client: Any, fake: FakeBrok
     assert len(fake.topics["t"].records) == 2
 
 
-async def test_a_key_of_the_callers_is_kept(client: Any, fake: FakeBroker) -> None:
+async def test_an_idempotency_key_of_the_caller_is_used(client: Any, fake: FakeBroker) -> None:
     await client.append("t", [1], idempotency_key="mine")
     again = await client.append("t", [2], idempotency_key="mine")
     assert fake.sent_keys() == ["mine", "mine"]
@@ -205,7 +205,7 @@ def test_the_key_is_sent(fake: FakeBroker) -> None:
         assert client.health().status == "ok"
 
 
-def test_each_wait_is_told(fake: FakeBroker) -> None:
+def test_each_wait_is_reported_to_the_caller(fake: FakeBroker) -> None:
     told: list[int] = []
     fake.troubles.extend([no_connection, refused(503, "wal_saturated")])
     policy = RetryPolicy(base_s=0.0)

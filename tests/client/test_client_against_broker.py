@@ -74,7 +74,7 @@ def test_topic_settings_are_returned_as_given(client: Client) -> None:
     assert (config["durability"], config["ttl_ms"], config["idempotency_window_ms"]) == ("fsync", 5000, 7)
 
 
-def test_listing_goes_through_all_pages(client: Client) -> None:
+def test_a_list_contains_all_pages(client: Client) -> None:
     names = sorted(f"page.{n}" for n in range(7))
     for name in names:
         client.put_topic(name)

@@ -46,7 +46,7 @@ def data_of(consumer: Consumer, count: int) -> list[object]:
     return [item.data for item in islice(consumer, count) if isinstance(item, Record)]
 
 
-def test_a_new_consumer_is_made_and_the_next_reader_goes_on(client: Client) -> None:
+def test_a_missing_consumer_is_created_and_the_next_reader_continues(client: Client) -> None:
     client.append("t", [1, 2, 3, 4, 5])
     with Consumer(client, "t", "c", commit="record") as consumer:
         assert data_of(consumer, 3) == [1, 2, 3]
@@ -180,7 +180,7 @@ def test_the_asyncio_consumer_reads_and_commits_the_same(broker: RealBroker, cli
     assert asyncio.run(read(1)) == [4]
 
 
-def test_a_commit_of_a_topic_of_before_moves_no_cursor(client: Client) -> None:
+def test_a_commit_for_a_deleted_topic_does_not_move_the_cursor_of_its_successor(client: Client) -> None:
     client.append("t", [1, 2, 3])
     with Consumer(client, "t", "c", commit="manual") as consumer:
         assert data_of(consumer, 3) == [1, 2, 3]

@@ -60,7 +60,7 @@ class Counted:
 READ = "POST /v0/topics/{topic}/diff"
 
 
-def test_what_is_there_is_read_and_what_comes_is_pushed(broker: RealBroker, client: Client) -> None:
+def test_stored_records_are_read_and_new_records_are_pushed(broker: RealBroker, client: Client) -> None:
     client.put_topic("t", partitions=3)
     for partition in range(3):
         client.append("t", [f"{partition} a", f"{partition} b"], partition=partition)
@@ -84,7 +84,7 @@ def test_what_is_there_is_read_and_what_comes_is_pushed(broker: RealBroker, clie
         assert found(consumer, 1) == [(1, "later")]
 
 
-def test_a_kill_of_the_broker_loses_and_repeats_nothing(own: RealBroker) -> None:
+def test_a_kill_of_the_broker_loses_and_repeats_no_record(own: RealBroker) -> None:
     with Client(own.url) as client:
         client.put_topic("t", partitions=2, durability="fsync")
         client.append("t", [0], partition=0)
@@ -100,7 +100,7 @@ def test_a_kill_of_the_broker_loses_and_repeats_nothing(own: RealBroker) -> None
         assert [client.consumers.get("t", "c", partition=each).cursor_seq for each in (0, 1)] == [5, 4]
 
 
-def test_reads_are_held_where_no_stream_comes_through(broker: RealBroker, client: Client) -> None:
+def test_long_polls_are_used_if_streams_are_blocked(broker: RealBroker, client: Client) -> None:
     class NoStreams(httpx.HTTPTransport):
         def handle_request(self, request: httpx.Request) -> httpx.Response:
             if request.url.path.startswith("/v0/watch"):
@@ -116,7 +116,7 @@ def test_reads_are_held_where_no_stream_comes_through(broker: RealBroker, client
             assert found(consumer, 1) == [(number % 2, number)]
 
 
-def test_options_that_a_stream_has_not_hold_reads(client: Client) -> None:
+def test_long_polls_are_used_for_options_that_streams_lack(client: Client) -> None:
     client.put_topic("t", partitions=2)
     with Consumer(client, "t", "c", tag="x") as consumer:
         for number in range(4):
@@ -141,7 +141,7 @@ def test_a_deadline_ends_the_wait_of_a_reader_that_had_a_stream(client: Client) 
         assert found(consumer, 1) == [(1, 3)]
 
 
-def test_partitions_that_are_added_are_read(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_added_partitions_are_read(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "PARTITIONS_S", 0.0)
     client.put_topic("t", partitions=1)
     with Consumer(client, "t", "c", start="head") as consumer:
@@ -153,7 +153,7 @@ def test_partitions_that_are_added_are_read(client: Client, monkeypatch: pytest.
         assert sorted(found(consumer, 2)) == [(0, "again"), (2, "new")]
 
 
-def test_a_topic_that_is_made_again_is_told_of_by_partition(client: Client) -> None:
+def test_a_recreated_topic_is_reported_for_each_partition(client: Client) -> None:
     client.put_topic("t", partitions=3)
     client.append("t", ["old"], partition=2)
     with Consumer(client, "t", "c") as consumer:
@@ -173,7 +173,9 @@ def test_a_topic_that_is_made_again_is_told_of_by_partition(client: Client) -> N
             next(consumer)
 
 
-def test_the_asyncio_consumer_reads_all_partitions_and_bears_cancelling(broker: RealBroker, client: Client) -> None:
+def test_the_asyncio_consumer_reads_all_partitions_and_survives_a_cancelled_read(
+    broker: RealBroker, client: Client
+) -> None:
     client.put_topic("t", partitions=2)
 
     async def read() -> list[tuple[int, Any]]:

@@ -105,7 +105,7 @@ def test_following_commits_processed_records(client: Client) -> None:
     assert seqs(islice(client.consumers.follow("t", "c"), 3)) == [3, 4, 5]
 
 
-def test_following_goes_on_when_more_comes(client: Client) -> None:
+def test_following_continues_when_more_records_come(client: Client) -> None:
     client.consumers.put("t", "c", start="head")
     following = client.consumers.follow("t", "c", wait_ms=200)
     client.append("t", ["more"])

@@ -69,7 +69,7 @@ def test_skipped_records_are_committed() -> None:
     assert body_of(consuming.call()) == {"seq": 6}
 
 
-def test_it_is_over_when_nothing_has_come_for_so_long() -> None:
+def test_following_ends_when_no_record_has_come_for_the_given_time() -> None:
     now_s = 0.0
     consuming = Consuming("t", "c", {"wait_ms": 40_000}, shared=True, now=lambda: now_s)
     waits: list[int] = []
@@ -92,7 +92,7 @@ def test_it_is_over_when_nothing_has_come_for_so_long() -> None:
     assert waits == [25_000, 25_000, 15_000, 5_000, 0]
 
 
-def test_what_was_skipped_is_committed_before_it_is_over() -> None:
+def test_skipped_records_are_committed_before_following_ends() -> None:
     consuming = Consuming("t", "c", {"wait_ms": 0}, shared=False, now=lambda: 0.0)
     consuming.call().parse(answer(next_seq=6, cursor=4, caught_up=True))
     assert not consuming.is_over
@@ -103,7 +103,7 @@ def test_what_was_skipped_is_committed_before_it_is_over() -> None:
     assert consuming.is_over
 
 
-def test_without_a_time_it_is_never_over() -> None:
+def test_without_a_time_limit_following_never_ends() -> None:
     now_s = 0.0
     consuming = Consuming("t", "c", {"wait_ms": None}, shared=False, now=lambda: now_s)
     for _ in range(3):

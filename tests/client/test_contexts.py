@@ -51,7 +51,7 @@ def test_a_context_names_broker_and_key(topics: Topics, fake: FakeBroker, fake_u
     assert len(fake.requests) == 3
 
 
-def test_the_file_is_the_owners_and_holds_no_key(topics: Topics, key_file: Path) -> None:
+def test_only_the_owner_can_read_the_file_and_it_contains_no_key(topics: Topics, key_file: Path) -> None:
     topics("context", "add", "prod", "--url", "https://broker.example", "--key-file", str(key_file))
     file = contexts.path()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -74,7 +74,7 @@ def test_a_relative_key_file_is_stored_as_an_absolute_path(
     }
 
 
-def test_options_come_before_variables_and_these_before_contexts(key_file: Path, tmp_path: Path) -> None:
+def test_options_override_variables_and_variables_override_contexts(key_file: Path, tmp_path: Path) -> None:
     ca_file = tmp_path / "ca.pem"
     stored = contexts.Contexts(
         "one", {name: contexts.Context(f"http://{name}", str(key_file)) for name in ("one", "two")}
@@ -95,7 +95,7 @@ def test_options_come_before_variables_and_these_before_contexts(key_file: Path,
     assert resolve(ANY, {}) == (DEFAULT_URL, None, None, None, None)
 
 
-def test_the_key_of_a_context_goes_nowhere_else(key_file: Path) -> None:
+def test_the_key_of_a_context_is_sent_to_its_broker_only(key_file: Path) -> None:
     contexts.save(contexts.Contexts("one", {"one": contexts.Context("http://one", str(key_file))}))
     assert resolve(Reach(url="http://option"), {}).token is None
     assert resolve(ANY, {"TOPICS_URL": "http://variable"}).token is None
@@ -103,7 +103,7 @@ def test_the_key_of_a_context_goes_nowhere_else(key_file: Path) -> None:
         resolve(Reach(url="http://option", context="one"), {})
 
 
-def test_a_certificate_of_an_option_leaves_the_key_of_the_contexts_aside() -> None:
+def test_a_certificate_option_replaces_the_key_of_the_context() -> None:
     own, other = Path("/own.pem"), Path("/other.pem")
     of_context = contexts.Context("https://one", cert="/one.pem", key="/one.key")
     contexts.save(contexts.Contexts("one", {"one": of_context}))
@@ -135,7 +135,7 @@ def test_an_unknown_context_is_a_usage_error(topics: Topics, key_file: Path) -> 
     assert "cannot be read" in topics("list", "--context", "prod", status=ExitCode.USAGE).stderr
 
 
-def test_a_damaged_file_is_said_and_not_written_over(topics: Topics) -> None:
+def test_a_damaged_file_is_reported_and_not_overwritten(topics: Topics) -> None:
     contexts.save(contexts.Contexts())
     contexts.path().write_text("{")
     assert "cannot be read" in topics("list", status=ExitCode.USAGE).stderr

@@ -36,7 +36,7 @@ def _short(item: Record | Tombstone) -> Any:
     return item.data if isinstance(item, Record) else item.reason
 
 
-def test_the_epoch_is_learnt_first_and_goes_with_every_read(fake: FakeBroker, client: Client) -> None:
+def test_the_epoch_is_read_first_and_sent_with_every_read(fake: FakeBroker, client: Client) -> None:
     client.append("t", ["a"])
     reader = Reader(fake, Follower("t", 0, {}))
     assert [reader.next(), reader.next(), reader.next()] == [[], ["a"], []]

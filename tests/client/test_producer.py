@@ -61,7 +61,7 @@ def unreachable(request: httpx.Request, answer: Callable[[], httpx.Response]) ->
     raise httpx.ConnectError("nobody", request=request)
 
 
-def test_handles_say_where_records_are_stored(client: Client, fake: FakeBroker) -> None:
+def test_handles_return_the_place_of_their_records(client: Client, fake: FakeBroker) -> None:
     with Producer(client, batch_records=2) as producer:
         sent = [producer.send("t", number) for number in range(5)]
         assert [each.result(10).seq for each in sent] == [1, 2, 3, 4, 5]
@@ -133,7 +133,7 @@ def test_close_raises_errors_of_records_without_a_read_handle(client: Client, fa
         producer.send("t", 2)
 
 
-def test_a_lost_answer_is_asked_for_again_with_the_same_key(client: Client, fake: FakeBroker) -> None:
+def test_a_request_without_an_answer_is_repeated_with_the_same_key(client: Client, fake: FakeBroker) -> None:
     with Producer(client) as producer:
         fake.troubles.extend([None, lost, unreachable])
         assert producer.send("t", 1).result(10).seq == 1
@@ -176,7 +176,7 @@ def test_each_partition_has_at_most_one_request_and_partitions_proceed_independe
     assert data_of(fake) == [0, 1, 2]
 
 
-def test_a_full_buffer_holds_the_caller_and_gives_up_in_the_end(client: Client, fake: FakeBroker) -> None:
+def test_a_full_buffer_blocks_the_caller_until_a_timeout(client: Client, fake: FakeBroker) -> None:
     go = threading.Event()
 
     def hold(request: httpx.Request, answer: Callable[[], httpx.Response]) -> httpx.Response:

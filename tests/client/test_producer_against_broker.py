@@ -45,7 +45,7 @@ def stored(client: Client, topic: str, partition: int | None = None) -> list[Rec
             return records
 
 
-def test_a_topic_is_made_by_the_first_record(client: Client) -> None:
+def test_the_first_record_creates_its_topic(client: Client) -> None:
     with Producer(client) as producer:
         first = producer.send("new", {"a": 1}, tag="x")
         second = producer.send("new", {"a": 2})
@@ -137,7 +137,7 @@ def test_a_refused_batch_fails_its_records_with_the_typed_error(client: Client) 
         assert beside.result(0).seq == 1
 
 
-def test_records_that_the_broker_refuses_fail_alone(client: Client) -> None:
+def test_only_records_that_the_broker_refuses_fail(client: Client) -> None:
     long = "x" * 2000
     client.put_topic("small", cap_bytes=1000)
     with Producer(client, linger_ms=3_600_000) as producer:
@@ -153,7 +153,7 @@ def test_records_that_the_broker_refuses_fail_alone(client: Client) -> None:
         assert [record.data for record in stored(client, topic)] == good
 
 
-def test_the_asyncio_one_loses_and_repeats_nothing_over_a_kill(own: RealBroker) -> None:
+def test_the_asyncio_producer_loses_and_repeats_no_record_over_a_kill(own: RealBroker) -> None:
     async def send() -> list[AsyncSent]:
         handles: list[AsyncSent] = []
         async with (

@@ -208,7 +208,7 @@ def test_partitions_take_turns_and_then_records_are_pushed() -> None:
     assert reader.committed == model.cursors
 
 
-def test_only_what_was_handled_is_committed_in_each_partition() -> None:
+def test_only_handled_records_are_committed_in_each_partition() -> None:
     model = Model([2, 2])
     reader = reading(model, "manual")
     assert take(model, reader, 3) == [(0, 1), (0, 2), (1, 1)]

@@ -131,7 +131,7 @@ def test_a_delete_that_may_have_happened_is_not_repeated(call: Call[Any], unsure
     assert caught.value.outcome == "unknown"
 
 
-def test_asking_whether_the_broker_is_ready_is_answered_for_this_moment() -> None:
+def test_a_readiness_check_is_not_repeated() -> None:
     with pytest.raises(Unavailable):
         run(calls.ready(), refusal(503, "not_ready"))
 

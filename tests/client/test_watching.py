@@ -60,7 +60,7 @@ def test_a_partition_applies_to_each_topic() -> None:
     assert "partition" not in fields
 
 
-def test_events_are_whole_wherever_the_bytes_are_cut() -> None:
+def test_events_are_complete_wherever_the_bytes_are_split() -> None:
     watch = begun()
     [event] = [event for byte in RECORD for event in watch.feed(bytes([byte]))]
     assert (event.topic, event.kind, event.to_seq, event.id) == ("t", "record", 7, "abc")

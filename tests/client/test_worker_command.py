@@ -111,7 +111,7 @@ def test_a_worker_of_a_module_logs_json_and_serves_metrics(
     assert "a mistake" in failed["exception"]
 
 
-def test_changed_code_is_run_anew(broker: RealBroker, client: Client, folder: Path, start: Starter) -> None:
+def test_changed_code_is_reloaded(broker: RealBroker, client: Client, folder: Path, start: Starter) -> None:
     write(folder, broker.url, "old")
     client.append("q", [1])
     process = start("shop:worker", "--reload")

@@ -101,7 +101,7 @@ async def test_a_snapshot_of_a_newer_version_is_refused() -> None:
 
 @pytest.mark.parametrize("when", list(When))
 @pytest.mark.parametrize("op", ["pwritev", "sync", "rename", "sync_dir", "unlink"])
-async def test_a_crash_amid_a_snapshot_leaves_the_previous_snapshot(op: str, when: When) -> None:
+async def test_a_crash_during_a_snapshot_leaves_the_previous_snapshot(op: str, when: When) -> None:
     session = await with_two_snapshots(trimmed=True)
     session.disk.crash_on(op, f"{ROOT}/meta*", when=when)
     await until_crash(session.disk, session.snapshot())

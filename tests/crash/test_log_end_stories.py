@@ -102,7 +102,7 @@ async def test_a_zeroed_log_file_between_other_files_is_refused() -> None:
     await refused(disk, ROTATING)
 
 
-async def test_stale_bytes_behind_the_cut_never_line_up_with_new_frames() -> None:
+async def test_stale_bytes_after_the_cut_are_never_read_as_frames() -> None:
     first = await begun()
     end = log_length(first.disk, wal(1))
     await first.append("t")

@@ -70,7 +70,7 @@ async def _check(disk: SimDisk) -> list[str]:
 
 
 @pytest.mark.parametrize("cleanly", [True, False])
-def test_a_set_is_made_whatever_call_it_was_stopped_at(cleanly: bool) -> None:
+def test_a_set_is_completed_after_a_stop_at_any_call(cleanly: bool) -> None:
     before = run(_filled(cleanly=cleanly))
     traced = before.process_kill()
     run(_make(traced))
@@ -91,7 +91,7 @@ def test_a_set_is_made_whatever_call_it_was_stopped_at(cleanly: bool) -> None:
     assert stopped > 0.9 * len(tried)  # the number of calls differs a little from run to run
 
 
-async def test_what_is_no_directory_of_one_engine_is_refused_and_left_as_it_was() -> None:
+async def test_anything_but_the_directory_of_one_engine_is_refused_and_unchanged() -> None:
     disk = SimDisk()
     with pytest.raises(OpenError, match="first start of the broker with TOPICS_CELLS=3"):
         await _make(disk)
@@ -116,7 +116,7 @@ async def test_a_set_that_is_half_made_is_opened_by_nobody() -> None:
         open_set(found, ROOT, CELLS)
 
 
-async def test_an_error_of_the_start_leaves_the_directory_as_it_was() -> None:
+async def test_an_error_of_the_start_leaves_the_directory_unchanged() -> None:
     disk = await _filled(cleanly=False)
     disk.fail("pread", "*.log", sticky=True)
     with pytest.raises(OSError, match="Input/output"):

@@ -86,7 +86,7 @@ async def test_a_refused_start_with_another_shard_count_changes_no_file() -> Non
     assert {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)} <= {f"{ROOT}/.lock"}
 
 
-async def test_the_count_changes_behind_salvage_and_back() -> None:
+async def test_the_count_changes_after_salvage_and_back() -> None:
     damaged = await damaged_at(9)
     session = await damaged.open(SALVAGE)
     seen = await view(session.engine)
@@ -98,7 +98,7 @@ async def test_the_count_changes_behind_salvage_and_back() -> None:
 
 
 @pytest.mark.parametrize("count", COUNTS)
-async def test_damage_behind_a_change_is_salvaged(count: int) -> None:
+async def test_damage_after_a_change_is_salvaged(count: int) -> None:
     """With the count of the new layout, and with a third one in the same start."""
     damaged = await written()
     session = await damaged.open(shards(NORMAL, 2))
@@ -125,7 +125,7 @@ async def test_damage_behind_a_change_is_salvaged(count: int) -> None:
 
 @pytest.mark.parametrize("snapshot", [False, True])
 @pytest.mark.parametrize("seed", range(24))
-async def test_a_crash_amid_salvage_with_a_new_shard_count_can_be_salvaged_again(seed: int, snapshot: bool) -> None:
+async def test_a_crash_during_salvage_with_a_new_shard_count_can_be_salvaged_again(seed: int, snapshot: bool) -> None:
     """Also with the old count. Whatever the crash left, a write is lost once and announced."""
     damaged = await damaged_at(5, snapshot=snapshot)
     points = (await damaged.open(shards(SALVAGE, 3))).disk.crash_points()

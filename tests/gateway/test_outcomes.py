@@ -77,7 +77,7 @@ async def test_the_outcome_is_unknown_if_the_cell_goes_away_and_nothing_is_sent_
 
 
 @pytest.mark.parametrize("path", PATHS)
-async def test_a_topic_is_found_where_not_mine_says_and_looked_for_there_next_time(tmp_path: Path, path: str) -> None:
+async def test_the_cell_named_by_not_mine_is_asked_and_remembered(tmp_path: Path, path: str) -> None:
     async def not_mine(head: bytes, body: bytes) -> bytes:
         return answer(421, b'{"error":{"code":"not_mine","message":"","detail":{"cell":1}}}')
 
@@ -130,7 +130,7 @@ async def test_a_client_that_goes_away_ends_its_request_at_the_cell(tmp_path: Pa
             await cell.gone.acquire()
 
 
-async def test_fields_of_the_connection_and_of_pages_stay_here_and_the_rest_goes_on(tmp_path: Path) -> None:
+async def test_fields_of_the_connection_and_of_pages_are_not_forwarded_and_others_are(tmp_path: Path) -> None:
     async def fine(head: bytes, body: bytes) -> bytes:
         return answer(200, b"{}", b"topics-cell: 0\r\nkeep-alive: timeout=5\r\n")
 
@@ -203,7 +203,7 @@ async def test_an_answer_without_a_reader_is_not_read_from_the_cell(tmp_path: Pa
 
 
 @pytest.mark.parametrize("path", ["/v0/ready", "/v0/topics", "/v0/routers"])
-async def test_what_all_cells_have_to_say_needs_all_cells(tmp_path: Path, path: str) -> None:
+async def test_an_operation_of_all_cells_needs_all_cells(tmp_path: Path, path: str) -> None:
     async def fine(head: bytes, body: bytes) -> bytes:
         return answer(200, b'{"topics":[],"routers":[]}')
 

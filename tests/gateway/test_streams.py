@@ -42,7 +42,7 @@ async def stream(client: httpx.AsyncClient, wid: str, last_id: str = "") -> Asyn
                 event[name] = value
 
 
-async def test_a_session_of_topics_in_all_cells_streams_them_as_one_and_goes_on_after_an_id(tmp_path: Path) -> None:
+async def test_a_session_of_topics_in_all_cells_is_one_stream_and_resumes_after_an_id(tmp_path: Path) -> None:
     async with cells(tmp_path) as made, client_of(made) as client, asyncio.timeout(PATIENCE_S):
         names = await three_topics(made, client, 2)
         body = {"topics": {name: {"from_seq": 0} for name in names}}

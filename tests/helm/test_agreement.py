@@ -187,7 +187,7 @@ def test_clients_in_the_pods_call_the_service(documents: Sequence[Document]) -> 
             assert env["TOPICS_URL"] == f"{scheme}://{service['metadata']['name']}.somewhere.svc:{port['port']}"
 
 
-def test_kafka_clients_are_told_where_the_service_is(helm: Helm) -> None:
+def test_kafka_clients_get_the_address_of_the_service(helm: Helm) -> None:
     assert not [name for name in settings(helm.render()) if "KAFKA" in name]
     documents = helm.render("--set", "kafka.enabled=true", "--set", "kafka.port=9999")
     service = find(documents, "Service")

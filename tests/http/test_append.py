@@ -33,7 +33,7 @@ async def test_seqs_can_be_left_out(client: httpx.AsyncClient) -> None:
     assert "seqs" not in AppendAnswer.model_validate(answer.json()).model_dump(exclude_unset=True)
 
 
-async def test_the_answer_says_how_long_the_log_took(client: httpx.AsyncClient) -> None:
+async def test_the_answer_has_the_time_that_the_log_took(client: httpx.AsyncClient) -> None:
     done = await append(client, "t", {"data": 1}, config={"durability": "fsync"})
     assert done["performance"]["fsync_ms"] > 0
     assert done["performance"]["server_total_ms"] >= done["performance"]["fsync_ms"]
@@ -123,7 +123,7 @@ async def test_a_strict_key_with_other_records_is_a_conflict(client: httpx.Async
     assert (await state(client, "t"))["count"] == 1
 
 
-async def test_the_key_can_come_by_header(client: httpx.AsyncClient) -> None:
+async def test_the_idempotency_key_can_be_a_header(client: httpx.AsyncClient) -> None:
     for _ in range(2):
         answer = await client.post(
             "/v0/topics/t", json={"records": [{"data": 1}]}, headers={"Idempotency-Key": "from-header"}

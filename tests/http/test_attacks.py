@@ -203,7 +203,7 @@ async def test_an_invalid_chunked_body_is_refused_after_earlier_answers(server: 
     await still_serves(server)
 
 
-async def test_many_connections_of_rubbish_leave_none_behind(server: HotServer, soak_mode: bool) -> None:
+async def test_many_connections_with_garbage_are_all_closed(server: HotServer, soak_mode: bool) -> None:
     state = server.server.server_state
     before = set(state.connections)
     samples = [*AMBIGUOUS.values(), *(data for name, data in RUBBISH.items() if name not in UNFINISHED)]

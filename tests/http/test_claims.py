@@ -126,7 +126,7 @@ async def test_a_strict_call_with_a_lost_lease_changes_no_job(client: httpx.Asyn
     assert (await client.post(f"/v0/topics/q/{calls}?strict=true", json=body | {"seqs": [1]})).is_success
 
 
-async def test_nacked_jobs_come_again(client: httpx.AsyncClient) -> None:
+async def test_nacked_jobs_are_delivered_again(client: httpx.AsyncClient) -> None:
     await queue(client, 1)
     await claim(client)
     done = await call(client, "nack", node="w", seqs=[1], reason="no")
@@ -142,7 +142,7 @@ async def test_a_nack_with_a_delay_makes_the_job_delayed(client: httpx.AsyncClie
     assert (await figures(client))["delayed"] == 1
 
 
-async def test_an_extension_says_until_when(engine: Engine, client: httpx.AsyncClient) -> None:
+async def test_an_extension_returns_the_new_deadline(engine: Engine, client: httpx.AsyncClient) -> None:
     await queue(client, 1, 2)
     await claim(client)
     before = engine.now_ms()

@@ -151,7 +151,7 @@ async def test_names_may_hold_escapes(client: httpx.AsyncClient) -> None:
 
 
 @pytest.mark.parametrize(("method", "rest", "body"), CALLS)
-async def test_there_are_none_on_ephemeral_topics(client: httpx.AsyncClient, method: str, rest: str, body: Any) -> None:
+async def test_ephemeral_topics_have_no_consumers(client: httpx.AsyncClient, method: str, rest: str, body: Any) -> None:
     await client.put("/v0/topics/t", json={"durability": "ephemeral"})
     for answer in (await client.request(method, URL + rest, json=body), await client.get("/v0/topics/t/consumers")):
         assert refused(answer, 400, "invalid_request")["detail"]["field"] == "topic"

@@ -134,7 +134,7 @@ async def test_from_ts_returns_records_of_that_time_and_later(client: httpx.Asyn
     assert data(await read(client, "t", from_ts=first + 60_000)) == []
 
 
-async def test_a_position_past_the_head_means_the_topic_was_made_anew(client: httpx.AsyncClient) -> None:
+async def test_a_position_beyond_the_head_means_that_the_topic_was_recreated(client: httpx.AsyncClient) -> None:
     await fill(client, "t", 2)
     answer = await read(client, "t", from_seq=9)
     assert answer["tombstone"]["reason"] == "recreated"

@@ -158,7 +158,7 @@ async def test_the_last_of_several_headers_of_a_name_counts(server: HotServer) -
     assert (await server.ask(twice)).code == "unsupported_media_type"
 
 
-async def test_a_disconnect_amid_a_body_is_counted_and_writes_no_record(server: HotServer) -> None:
+async def test_a_disconnect_during_a_body_is_counted_and_writes_no_record(server: HotServer) -> None:
     for kind in ({}, ASGI):
         wire = await server.connect()
         wire.send(post("t", ONE, kind, length=1000))
@@ -232,7 +232,7 @@ async def test_excess_bytes_behind_a_pending_write_close_the_connection_without_
     assert await data(server.engine, "t") == [1]
 
 
-async def test_a_defect_is_answered_once_and_the_connection_goes_on(
+async def test_an_internal_error_is_answered_once_and_the_connection_continues(
     server: HotServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object, **__: object) -> bool:
@@ -260,7 +260,7 @@ async def test_an_answer_that_cannot_be_rendered_is_an_internal_error(
     assert (answer.status, answer.code) == (500, "internal")
 
 
-async def test_a_connection_that_fails_amid_an_answer_is_closed_and_other_connections_are_served(
+async def test_a_connection_that_fails_during_an_answer_is_closed_and_others_are_served(
     server: HotServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     give = HotRequests._answer  # pyright: ignore[reportPrivateUsage]

@@ -155,7 +155,7 @@ async def test_a_reason_is_text_of_1024_bytes(client: httpx.AsyncClient, value: 
 
 
 @pytest.mark.parametrize("value", [None, *NO_U64])
-async def test_an_extension_says_for_how_long(client: httpx.AsyncClient, value: Any) -> None:
+async def test_an_extension_needs_a_duration(client: httpx.AsyncClient, value: Any) -> None:
     await refuse(client, "extend", "lease_ms", value)
 
 
@@ -199,7 +199,7 @@ async def test_the_rate_of_a_redrive_must_be_a_finite_number(client: httpx.Async
 
 
 @pytest.mark.parametrize("value", ["", "no/name", "-x", 1, []])
-async def test_a_redrive_comes_from_a_topic(client: httpx.AsyncClient, value: Any) -> None:
+async def test_a_redrive_needs_a_source_topic(client: httpx.AsyncClient, value: Any) -> None:
     await refuse(client, "redrive", "from", value)
 
 
@@ -246,7 +246,7 @@ async def test_the_size_of_a_page_is_a_number(client: httpx.AsyncClient, value: 
         ("node=w&lease_ms=1.5", "lease_ms"),
     ],
 )
-async def test_a_stream_of_jobs_is_asked_for_properly(client: httpx.AsyncClient, query: str, field: str) -> None:
+async def test_a_stream_of_jobs_needs_valid_parameters(client: httpx.AsyncClient, query: str, field: str) -> None:
     await queue(client, 1)
     for name in ("q", "absent"):
         refused_field(await client.get(f"/v0/topics/{name}/work?{query}"), field)

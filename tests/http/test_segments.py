@@ -212,7 +212,7 @@ async def test_a_range_of_a_segment_file_is_sent_with_content_range(engine: Engi
 
 
 @pytest.mark.parametrize("file", FILES)
-async def test_a_range_behind_the_end_cannot_be_had(engine: Engine, client: httpx.AsyncClient, file: str) -> None:
+async def test_a_range_beyond_the_end_is_refused(engine: Engine, client: httpx.AsyncClient, file: str) -> None:
     await flushed(engine, client)
     size = len((await fetch(client, file)).content)
     for asked in (f"bytes={size}-", "bytes=-0"):
@@ -284,7 +284,7 @@ async def test_conditional_requests_for_a_segment_file_are_honored(
     assert (await fetch(client, file, if_range='"other"', range="bytes=0-9")).status_code == 200
 
 
-async def test_a_segment_written_anew_does_not_match(engine: Engine, client: httpx.AsyncClient) -> None:
+async def test_the_etag_of_a_rewritten_segment_does_not_match(engine: Engine, client: httpx.AsyncClient) -> None:
     await flushed(engine, client)
     tags = {file: (await fetch(client, file)).headers["etag"] for file in FILES}
     await delete(client, *range(1, 7))

@@ -180,7 +180,7 @@ async def test_names_may_have_letters_digits_and_four_signs(client: httpx.AsyncC
     assert (await client.put(f"/v0/topics/{name}")).status_code == 201
 
 
-async def test_a_list_says_partitions_and_how_queues_stand(client: httpx.AsyncClient) -> None:
+async def test_a_list_has_partitions_and_figures_of_queues(client: httpx.AsyncClient) -> None:
     await client.put("/v0/topics/clicks", json={"partitions": 3})
     await client.put("/v0/topics/jobs", json={"type": "queue"})
     await client.put("/v0/topics/none", json={"type": "queue"})

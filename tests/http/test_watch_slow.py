@@ -82,7 +82,7 @@ async def test_buffers_of_a_watcher_that_does_not_read_are_bounded(server: HotSe
     assert max(held) < 65_536 + 2 * 262_144 + 2 * BYTES
 
 
-async def test_a_stalled_watcher_gets_all_missed_records_when_it_reads_on(
+async def test_a_stalled_watcher_gets_all_missed_records_when_it_continues(
     server: HotServer, http: httpx.AsyncClient
 ) -> None:
     await http.put("/v0/topics/t")

@@ -46,7 +46,7 @@ def rig(tmp_path: Path) -> Rig:
     return Rig(tmp_path)
 
 
-def test_writes_within_the_allocated_file_are_stores_to_pages_asked_for(rig: Rig) -> None:
+def test_writes_within_the_allocated_file_are_stores_to_requested_pages(rig: Rig) -> None:
     file = rig.file()
     assert file.pwritev([b"abc", b"def"], PAGE - 3) == 6
     assert file.pwritev([b"x"], 4 * PAGE - 1) == 1

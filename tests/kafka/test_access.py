@@ -91,7 +91,7 @@ async def test_a_wrong_token_is_refused_and_ends_the_connection(guarded: KafkaSe
     await wire.ended()
 
 
-async def test_only_plain_is_spoken_and_after_a_handshake(guarded: KafkaServer) -> None:
+async def test_only_plain_is_accepted_and_only_after_a_handshake(guarded: KafkaServer) -> None:
     wire = await guarded.connect()
     answer = await wire.ask(
         ApiKey.SASL_AUTHENTICATE, 1, SaslAuthenticateRequest(auth_bytes=b"\0me\0all"), SaslAuthenticateResponse

@@ -267,7 +267,7 @@ async def test_a_topic_named_twice_is_not_made(server: KafkaServer) -> None:
     assert server.engine.topics() == []
 
 
-async def test_partitions_are_described_so_many_at_a_time(server: KafkaServer) -> None:
+async def test_a_limited_number_of_partitions_is_described_at_a_time(server: KafkaServer) -> None:
     for name, partitions in (("a", 3), ("b", 1), ("c", 2)):
         await server.engine.put_topic(name, TopicConfig(partitions=partitions))
     wire = await server.connect()

@@ -273,7 +273,7 @@ async def test_the_search_for_the_latest_time_is_bounded(server: KafkaServer, mo
     assert min(seen) >= 95
 
 
-async def test_no_more_than_so_many_records_are_looked_at(server: KafkaServer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_limited_number_of_records_is_scanned(server: KafkaServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("broker.kafka.fetching._LOOK_AT_ONCE", 5)
     monkeypatch.setattr("broker.kafka.fetching.MAX_LOOKED_AT", 20)
     wire = await with_records(server, 100)  # all with the same time, so the first would count
@@ -281,7 +281,7 @@ async def test_no_more_than_so_many_records_are_looked_at(server: KafkaServer, m
     assert (error, offset) == (0, 80)
 
 
-async def test_without_a_cold_tier_all_is_here(server: KafkaServer) -> None:
+async def test_without_a_cold_tier_all_segments_are_local(server: KafkaServer) -> None:
     wire = await with_records(server, 100, cap_records=10)
     assert await listed(wire, -4, 11) == (0, 90, -1)
     assert await listed(wire, -5, 11) == (0, -1, -1)

@@ -32,7 +32,9 @@ async def test_a_batch_is_stored_and_its_offset_returned(server: KafkaServer, ve
 
 
 @pytest.mark.parametrize("version", range(3))
-async def test_versions_shown_but_not_served_say_so(server: KafkaServer, version: int) -> None:
+async def test_listed_versions_that_are_not_served_are_answered_as_unsupported(
+    server: KafkaServer, version: int
+) -> None:
     await server.engine.put_topic("t")
     wire = await server.connect()
     # As in version 3, without the transactional id.

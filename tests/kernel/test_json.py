@@ -79,7 +79,7 @@ def test_brackets_in_strings_do_not_count(text: bytes, depth: int) -> None:
     assert kernel.check_json(text).depth == depth
 
 
-def test_large_text_is_judged_alike() -> None:
+def test_large_text_has_the_same_result() -> None:
     text = b"[" + b",".join(b'"%d [{ \\" "' % number for number in range(20_000)) + b"]"
     assert kernel.check_json(text) == (1, -1, -1)
     assert kernel.check_json(text + b"\xff") == (1, -1, len(text))

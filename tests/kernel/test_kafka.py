@@ -164,7 +164,7 @@ def test_fields_of_other_types_are_refused(key: Any, value: Any, headers: Any) -
         kernel.write_kafka(0, [0], [key], [value], [headers], [1], 0)
 
 
-def test_headers_are_counted_before_they_are_made() -> None:
+def test_headers_are_counted_before_they_are_decoded() -> None:
     rows = [(None, None, [("n", None)] * 3, 0)] * 2
     content = written(rows)[HEADER_SIZE:]
     assert kernel.read_kafka(content, 2, max_headers=6).headers is not None

@@ -186,7 +186,7 @@ def test_labels_are_quoted_as_by_msgspec(text: bytes) -> None:
 
 
 @given(texts)
-def test_labels_come_back(text: str) -> None:
+def test_labels_are_rendered_unchanged(text: str) -> None:
     row = json.loads(kernel.render_records([(1, 2, b"", text.encode(), b'{"data":1}')], WHOLE | RowShape.TAGS))
     assert row.get("$tag", "") == text
 

@@ -335,7 +335,7 @@ def test_units_are_sorted_by_topic_and_lists_end_where_seqs_do() -> None:
         kernel.by_topic(log, columns, array("I", [1]), 0)
 
 
-def test_a_batch_is_one_unit_behind_its_batch_frame() -> None:
+def test_a_batch_after_its_batch_frame_is_one_unit() -> None:
     single, batch = log_of([Sample(b"0")], HEADER._replace(first_seq=99)), plain_batch()
     log = single + batch + log_of([Sample(b"4")], HEADER._replace(first_seq=103, ts=9))
     columns = kernel.scan(log).columns

@@ -191,7 +191,7 @@ def _finished(broker: BrokerProcess) -> int:
 
 
 @pytest.mark.timeout(300)
-def test_a_broker_killed_amid_a_backup_leaves_a_complete_backup(tmp_path: Path) -> None:
+def test_a_broker_killed_during_a_backup_leaves_a_complete_backup(tmp_path: Path) -> None:
     rng = random.Random(random.getrandbits(32))
     backup = tmp_path / "backups" / "all"
     for turn in range(KILLS):

@@ -77,7 +77,7 @@ def test_the_ports_of_cells_have_the_keys_and_the_certificate_of_the_public_port
         assert broker.stop() == 0
 
 
-def test_ports_in_use_are_told_by_the_setting(tmp_path: Path) -> None:
+def test_a_port_in_use_is_reported_with_its_setting(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path, cells=CELLS, wal_shards=1, cell_ports=0) as broker:
         broker.start()
         port = httpx.URL(broker.ok("GET", "/v0/cluster")["cells"][0]["http"]).port

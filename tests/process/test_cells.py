@@ -80,7 +80,7 @@ def cells(tmp_path: Path) -> Any:
         yield found
 
 
-def test_a_killed_cell_comes_back_with_what_it_acknowledged_and_the_others_serve_meanwhile(cells: CellSet) -> None:
+def test_a_killed_cell_recovers_its_acknowledged_writes_and_the_others_serve_meanwhile(cells: CellSet) -> None:
     names = [_topic_of(cell) for cell in range(CELLS)]
     for cell, name in enumerate(names):
         assert cells.ask(cell, "PUT", f"/v0/topics/{name}", {"durability": "fsync"})[0] == 201
@@ -149,7 +149,7 @@ def test_the_directory_of_one_engine_is_not_taken_for_a_set(tmp_path: Path) -> N
         assert "cells init" in alone.log()
 
 
-def test_the_directory_of_one_engine_becomes_the_first_cell_with_all_it_has(tmp_path: Path) -> None:
+def test_the_directory_of_one_engine_becomes_the_first_cell_with_all_its_data(tmp_path: Path) -> None:
     names = [_topic_of(cell) for cell in range(CELLS)]
     with BrokerProcess(tmp_path) as alone:
         alone.start()

@@ -85,7 +85,7 @@ def test_records_missing_at_the_end_are_reported() -> None:
     assert "not given at the end: 3 to 4" in consumed.check(4)[0]
 
 
-def test_more_than_was_asked_for() -> None:
+def test_an_answer_with_more_records_than_requested_is_reported() -> None:
     consumed = Consumed(name="c", strict=True, limit=1)
     consumed.given(0, [1, 2])
     assert "2 records where 1" in consumed.check(2)[0]

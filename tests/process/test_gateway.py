@@ -14,7 +14,7 @@ from tests.support.broker_process import BrokerProcess
 CELLS = 3
 
 
-def test_a_set_serves_all_topics_at_one_address_and_goes_on_when_a_cell_is_killed(tmp_path: Path) -> None:
+def test_a_set_serves_all_topics_at_one_address_and_survives_a_killed_cell(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path, cells=CELLS, wal_shards=1) as broker:
         broker.start()
         names = [f"topic-{number}" for number in range(9)]

@@ -408,7 +408,7 @@ def buried() -> Script:
     return script
 
 
-def test_a_dead_job_is_there_once_and_stays(buried: Script) -> None:
+def test_a_dead_job_exists_once_and_stays(buried: Script) -> None:
     buried.looks(1, at=150, dead=[Dead(1, 1, "j1")])
     buried.right()
     buried.looks(at=160, dead=[Dead(1, 1, "j1"), Dead(1, 1, "j1")], final=True)
@@ -554,7 +554,7 @@ def test_a_repeated_claim_with_another_deadline_or_count_is_reported(durable: Sc
     durable.wrong("A is Lease")
 
 
-def test_a_key_of_which_a_part_has_ended_gives_the_rest(script: Script) -> None:
+def test_a_key_returns_the_leases_that_have_not_ended(script: Script) -> None:
     script.jobs(1, 2, 3)
     script.takes("a", ClaimedJob(1, "A", deadline=110), ClaimedJob(2, "B", deadline=110), at=10, key="k")
     script.acks("a", (1, "A"), at=20)

@@ -114,7 +114,7 @@ def test_grouped_scanning_gives_the_units_of_plain_scanning(
 
 
 @given(units=followed_writes(), chunk_bytes=st.sampled_from([300, 1 << 20]))
-def test_plain_batches_come_together(units: list[EncodedUnit], chunk_bytes: int) -> None:
+def test_plain_batches_are_grouped(units: list[EncodedUnit], chunk_bytes: int) -> None:
     scan = UnitScan(FrameStream(file_of(b"".join(each.payload for each in units)), 0, chunk_bytes), 1, 0)
     for _, _, (_, steps), _ in scan.units():
         step = steps[0]

@@ -228,7 +228,7 @@ async def test_requests_to_the_kafka_port_begin_over_several_rounds(tmp_path: Pa
         assert max(rounds.begun.values()) <= ROUNDS * ROUND / FIRST_COST
 
 
-async def test_kafka_requests_behind_a_waiting_request_keep_their_order(tmp_path: Path) -> None:
+async def test_kafka_requests_after_a_waiting_request_keep_their_order(tmp_path: Path) -> None:
     async with KafkaServer(tmp_path) as server:
         wires = [await server.connect() for _ in range(CLIENTS)]
         sent = [[wire.send(ApiKey.API_VERSIONS, 0, b"") for _ in range(2)] for wire in wires]

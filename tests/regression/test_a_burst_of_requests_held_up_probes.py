@@ -126,7 +126,7 @@ async def test_a_waiting_request_is_answered_to_a_half_closed_client(http: str) 
 
 
 @pytest.mark.parametrize("http", ["zttp", "httptools"])
-async def test_requests_behind_a_waiting_request_keep_their_order(http: str) -> None:
+async def test_requests_after_a_waiting_request_keep_their_order(http: str) -> None:
     async with HotServer(http=http) as server:
         await server.topic("t")
         wires = [await server.connect() for _ in range(CLIENTS)]

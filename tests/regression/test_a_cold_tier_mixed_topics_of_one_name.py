@@ -28,7 +28,7 @@ def epochs(cold: Path) -> dict[int, int]:
         return {number: view.epoch for number in range(3) if (view := origin.view("t", number)).epoch}
 
 
-def test_only_partitions_of_the_newest_are_read(tmp_path: Path) -> None:
+def test_only_partitions_of_the_newest_topic_are_read(tmp_path: Path) -> None:
     put(tmp_path, 6, 1, 6, topic=5)
     put(tmp_path, 12, 2, 12, topic=10)
     assert epochs(tmp_path) == {2: 12}

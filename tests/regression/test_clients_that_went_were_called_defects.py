@@ -57,5 +57,5 @@ async def gone(directory: Path, *, later: bool) -> list[str]:
 
 
 @pytest.mark.parametrize("later", [False, True])
-def test_a_client_that_disconnects_amid_its_answer_logs_no_error(tmp_path: Path, later: bool) -> None:
+def test_a_client_that_disconnects_during_its_answer_logs_no_error(tmp_path: Path, later: bool) -> None:
     assert uvloop.run(gone(tmp_path, later=later)) == []

@@ -28,7 +28,7 @@ async def test_log_files_with_only_deleted_records_are_trimmed() -> None:
         assert await seqs(engine, "idle") == [3]
 
 
-async def test_a_log_file_with_a_live_record_behind_deleted_records_is_kept() -> None:
+async def test_a_log_file_with_a_live_record_after_deleted_records_is_kept() -> None:
     async with Machine() as machine:
         engine = await machine.start()
         await engine.append("idle", [record(1, tag="x"), record(2)], config=FSYNC)

@@ -13,7 +13,7 @@ from storage.records.values import TagMatch
 from tests.unit.storage.machine import Machine, record, seqs
 
 
-async def test_records_behind_deleted_records_are_read_from_memory() -> None:
+async def test_records_after_deleted_records_are_read_from_memory() -> None:
     async with Machine() as machine:
         engine = await machine.start()
         for number in range(28):
@@ -24,7 +24,7 @@ async def test_records_behind_deleted_records_are_read_from_memory() -> None:
             assert await seqs(engine, "t", from_seq=from_seq) == list(range(max(5, from_seq + 1), 29))
 
 
-async def test_records_behind_deleted_records_are_read_from_the_log() -> None:
+async def test_records_after_deleted_records_are_read_from_the_log() -> None:
     async with Machine() as machine:
         small: dict[str, Any] = {"wal_file_bytes": 4096, "tail_cache_bytes": 0, "checkpoint_interval_ms": 10**9}
         engine = await machine.start(**small)

@@ -13,7 +13,7 @@ from tests.unit.storage.queues.jobs import claim_seqs, states, turns, with_jobs
 
 @pytest.mark.parametrize("leases_durable", [False, True])
 @pytest.mark.parametrize("when", range(0, 12))
-async def test_a_job_is_ready_when_its_stream_ends_amid_an_extension(
+async def test_a_job_is_ready_when_its_stream_ends_during_an_extension(
     machine: Machine, leases_durable: bool, when: int
 ) -> None:
     engine = await with_jobs(machine, 1, leases_durable=leases_durable)

@@ -41,7 +41,7 @@ async def test_a_stream_keeps_its_maximum_of_jobs_over_a_change_to_durable_lease
 
 
 @pytest.mark.parametrize("when", range(14))
-async def test_a_nack_behind_a_pending_ack_is_kept_over_a_change_to_durable_leases(machine: Machine, when: int) -> None:
+async def test_a_nack_after_a_pending_ack_is_kept_over_a_change_to_durable_leases(machine: Machine, when: int) -> None:
     engine = await with_jobs(machine, 2)
     await claim(engine, 2)
     calls = [

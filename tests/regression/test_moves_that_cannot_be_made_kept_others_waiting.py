@@ -9,7 +9,7 @@ from tests.unit.storage.machine import Machine, sized
 from tests.unit.storage.queues.jobs import claim_seqs, turns, with_jobs
 
 
-async def test_dead_jobs_behind_immovable_jobs_are_moved(machine: Machine) -> None:
+async def test_dead_jobs_after_immovable_jobs_are_moved(machine: Machine) -> None:
     engine = await with_jobs(machine, max_deliveries=1, dead_letter="dead")
     await engine.put_topic("dead", TopicConfig(cap_bytes=2000, discard=Discard.REJECT))
     await engine.append("q", [sized(3000) for _ in range(SIDE_BY_SIDE)])

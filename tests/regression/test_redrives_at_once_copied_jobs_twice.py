@@ -36,7 +36,7 @@ async def test_each_dead_letter_goes_back_once() -> None:
         assert await data(engine, "dead") == []
 
 
-async def test_a_redrive_given_up_and_asked_for_again_moves_each_once() -> None:
+async def test_a_cancelled_and_repeated_redrive_moves_each_job_once() -> None:
     for when in range(1, 40, 3):
         async with Machine() as machine:
             engine = await with_dead_letters(machine)

@@ -12,7 +12,7 @@ from tests.unit.storage.queues.jobs import claim_seqs, turns, with_jobs
 
 
 @pytest.mark.parametrize("when", range(1, 30, 2))
-async def test_a_redrive_amid_deletion_of_its_queue_counts_only_moved_jobs(machine: Machine, when: int) -> None:
+async def test_a_redrive_during_the_deletion_of_its_queue_counts_only_moved_jobs(machine: Machine, when: int) -> None:
     engine = await with_jobs(machine, 3, max_deliveries=1, dead_letter="dead")
     await engine.queues.nack("q", "n", await claim_seqs(engine, 3))
     await turns(400)

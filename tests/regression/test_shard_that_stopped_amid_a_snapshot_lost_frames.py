@@ -28,7 +28,7 @@ class TrappedClock(FakeClock):
         return super().wall_ns()
 
 
-async def test_acked_writes_survive_a_shard_failure_amid_a_snapshot() -> None:
+async def test_acked_writes_survive_a_shard_failure_during_a_snapshot() -> None:
     clock = TrappedClock()
     session = Session(SimDisk(), SMALL, clock=clock)
     await session.start()

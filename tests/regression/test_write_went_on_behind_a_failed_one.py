@@ -22,7 +22,7 @@ OPTIONS = msgspec.structs.replace(SMALL, wal_file_bytes=4096, wal_reserve_bytes=
 
 @pytest.mark.parametrize("durability", [Durability.FSYNC, Durability.DISK])
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
-async def test_no_write_of_a_group_is_written_behind_a_failed_write(code: int, durability: Durability) -> None:
+async def test_no_write_of_a_group_is_written_after_a_failed_write(code: int, durability: Durability) -> None:
     session = Session(SimDisk(), OPTIONS)
     await session.start()
     await session.append("t", size=900, config=TopicConfig(durability=durability))

@@ -18,7 +18,7 @@ def _write(generation: int) -> Submission:
     )
 
 
-def test_a_write_behind_a_refused_write_fails_with_storage_full() -> None:
+def test_a_write_after_a_refused_write_fails_with_storage_full() -> None:
     disk, settled = SimDisk(), list[Submission]()
     disk.write_file("/wal/x", b"")
     log = ShardLog(disk, "/wal", 0, SMALL, FakeClock(), lambda job: job())

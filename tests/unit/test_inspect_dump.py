@@ -103,7 +103,7 @@ def test_the_end_of_each_file_is_described(dump: Dump, root: Path) -> None:
     assert "end: zeros follow" in output
 
 
-def test_a_torn_end_is_said_to_be_no_frame(dump: Dump, root: Path) -> None:
+def test_a_torn_end_is_reported_as_not_a_frame(dump: Dump, root: Path) -> None:
     wal_file(root, 2).write_bytes(append(4)[:-1])
     assert "0 end: the next frame is incomplete: it would exceed the file" in dump(root)
 

@@ -154,7 +154,7 @@ def test_allocation_without_fill_writes_no_byte(
     assert sum(written) == 3 << 20
 
 
-def test_where_space_cannot_be_had_without_writing_the_file_is_filled(
+def test_a_file_is_filled_if_space_cannot_be_allocated_otherwise(
     fs: PosixFileSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(fd: int, offset: int, size: int) -> None:

@@ -117,7 +117,7 @@ def test_an_unsynced_truncate_is_kept_or_lost_as_a_whole(loss: Loss) -> None:
     assert set(_found(disk, "/f", loss)) == {b"0123", b"0123456789"}
 
 
-def test_bytes_written_behind_a_lost_truncate_never_show_among_the_old_bytes() -> None:
+def test_bytes_written_after_a_lost_truncate_are_never_found() -> None:
     disk = _disk("/f", content=b"o" * 4 * SECTOR)
     file = disk.open("/f")
     file.truncate(SECTOR)

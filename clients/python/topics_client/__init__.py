@@ -1,4 +1,4 @@
-"""Client of a topics broker: `Client`, `AsyncClient`, and what they take, give and raise."""
+"""Client of a topics broker: `Client`, `AsyncClient`, and the values and errors that they use."""
 
 from __future__ import annotations
 
@@ -170,8 +170,8 @@ __all__ = [
     "within",
 ]
 
-#: Where the names are. A module is loaded when one of its names is first asked for: a program that only writes needs no
-#: asyncio, and the command line no httpx.
+#: The module of each name. A module is loaded when one of its names is first used, so a program that only writes does
+#: not load asyncio, and the command line does not load httpx.
 _MODULES = {
     "async_producer": "AsyncProducer",
     "asynchronous": "AsyncClient",

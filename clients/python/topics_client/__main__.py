@@ -8,7 +8,7 @@ import sys
 
 
 def main() -> None:
-    """Imports no more than what was asked for needs."""
+    """Imports only what the command needs."""
     if sys.argv[1:2] == ["worker"]:
         from topics_client.workers.command import main as work
 

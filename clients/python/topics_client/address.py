@@ -1,4 +1,4 @@
-"""The address of a broker: how a person may write it, and whether it is this machine. No I/O."""
+"""The address of a broker: the forms that a person may write, and whether it is this machine. No I/O."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 def base_url(url: str) -> str:
-    """The address without a trailing slash or /v0; `http://` is put before a bare host:port.
+    """The address without a trailing slash or /v0. A bare host:port gets `http://` in front.
 
-    Raises InvalidRequest for what is no address of a broker.
+    Raises InvalidRequest for text that is not the address of a broker.
     """
     text = url.strip()
     if not _SCHEME.match(text):
@@ -22,7 +22,7 @@ def base_url(url: str) -> str:
     try:
         parts = urlsplit(text)
         host = parts.hostname or ""
-        # What no name can be looks fine in a URL, and fails only when it is looked up.
+        # Some texts that cannot be host names look fine in a URL, and fail only when they are looked up.
         host.encode("idna")
         valid = parts.scheme in ("http", "https") and bool(host) and (parts.port or 1) < 65_536
         if "[" in parts.netloc:
@@ -40,7 +40,7 @@ def parts_of(base: str) -> SplitResult:
 
 
 def is_loopback(base: str) -> bool:
-    """Whether the address names this machine, whatever a proxy would make of it."""
+    """Whether the address names this machine, whatever a proxy would do with it."""
     host = urlsplit(base).hostname or ""
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
@@ -49,16 +49,16 @@ def is_loopback(base: str) -> bool:
 
 
 def token_checked(token: str) -> str:
-    """The key, without the line break that comes with reading it from a file. Raises InvalidRequest."""
+    """The key without the line break that comes from reading it from a file. Raises InvalidRequest."""
     text = token.strip()
     if text.isascii() and text.isprintable() and " " not in text:
         return text
-    # Without quoting it: what is said here may end up in a log.
+    # The key is not quoted: the message may end up in a log.
     raise InvalidRequest("The key has characters that no key can have: only printable ASCII without spaces.")
 
 
 def headers(token: str | None) -> dict[str, str]:
-    """What every request says. gzip would cost both ends more time than it saves on most networks."""
+    """Headers of every request. gzip would cost both ends more time than it saves on most networks."""
     said = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "topics-client"}
     if token:
         said["Authorization"] = f"Bearer {token_checked(token)}"
@@ -66,15 +66,15 @@ def headers(token: str | None) -> dict[str, str]:
 
 
 def unreachable(base: str, cause: str) -> str:
-    """The sentence for a connection that could not be made."""
+    """The message for a connection that could not be opened."""
     return f"No broker can be reached at {base} ({cause})."
 
 
 def silent(base: str, seconds: float) -> str:
-    """The sentence for an answer that did not come in time."""
+    """The message for an answer that did not come in time."""
     return f"The broker at {base} did not answer within {seconds:g} s."
 
 
 def broken(base: str, cause: str) -> str:
-    """The sentence for a connection that ended before its answer."""
+    """The message for a connection that ended before its answer."""
     return f"The connection to the broker at {base} broke ({cause})."

@@ -16,12 +16,12 @@ from topics_client.wire import Call, NoReply, Reply
 
 T = TypeVar("T")
 
-#: How much of an unintelligible answer is shown.
+#: How much of an unreadable answer is shown.
 _EXCERPT_BYTES = 120
 
 
 def result_of(call: Call[T], outcome: Reply | NoReply) -> T:
-    """The call's value; raises the error of `topics_client.errors` that the outcome stands for."""
+    """The value of the call. Raises the error of `topics_client.errors` for a failure."""
     if isinstance(outcome, NoReply):
         raise ConnectionFailed(outcome.reason, outcome="unknown" if outcome.sent else "none")
     if not 200 <= outcome.status < 300:
@@ -33,7 +33,7 @@ def result_of(call: Call[T], outcome: Reply | NoReply) -> T:
 
 
 def refusal(reply: Reply) -> TopicsError:
-    """The error of an answer that is no success."""
+    """The error for an answer that is not a success."""
     try:
         envelope = msgspec.json.decode(reply.body, type=_Envelope)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -48,7 +48,7 @@ def refusal(reply: Reply) -> TopicsError:
 
 
 def json_value(kind: type[T]) -> Callable[[Reply], T]:
-    """A parser of bodies of that shape; unknown fields are ignored."""
+    """A parser for bodies of that shape. Unknown fields are ignored."""
 
     def parse(reply: Reply) -> T:
         return msgspec.json.decode(reply.body, type=kind)
@@ -165,7 +165,7 @@ class _Record(msgspec.Struct):
     node: str | None = msgspec.field(name="$node", default=None)
     tag: str | None = msgspec.field(name="$tag", default=None)
     data: msgspec.Raw = msgspec.Raw(b"null")
-    # Empty when absent. (`Raw | None` would accept nothing but null: msgspec prefers the None.)
+    # Empty if absent. (`Raw | None` would accept only null, because msgspec prefers the None.)
     meta: msgspec.Raw = msgspec.Raw()
 
 
@@ -218,7 +218,7 @@ class _Watched(msgspec.Struct):
 
 
 class _Settled(msgspec.Struct):
-    """One of three counts is present."""
+    """One of the three counts is present."""
 
     topic: str
     acked: int = 0
@@ -270,7 +270,7 @@ def _job_of(raw: _Job) -> Job:
 
 
 def _retry_after_s(reply: Reply, detail: dict[str, Any]) -> float | None:
-    """How long to wait, from detail.retry_after_ms (finer), else from the header: seconds, or a date."""
+    """How long to wait: from detail.retry_after_ms (finer), or else from the header, as seconds or a date."""
     milliseconds = detail.get("retry_after_ms")
     if isinstance(milliseconds, int | float):
         return max(0.0, milliseconds / 1000)

@@ -1,4 +1,4 @@
-"""The producer for asyncio: takes records one by one and sends them in batches, from tasks of its own."""
+"""The producer for asyncio: accepts records one by one and sends them in batches, from its own tasks."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class AsyncProducer:
     """`Producer` for asyncio: appends records in the background, many in one request. The tasks of one event loop may
     share it. Close it, or use it in an `async with` block: both wait until every record has an outcome.
 
-    Options, order, idempotency keys and errors are those of `Producer`. `senders` are tasks. Records that were not
-    acknowledged are lost when the process dies, and when the event loop ends before the producer was closed.
+    Options, order, idempotency keys and errors are those of `Producer`. `senders` are tasks. Records that are not
+    acknowledged are lost when the process dies, or when the event loop ends before the producer is closed.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class AsyncProducer:
         self._max_block_s = max_block_s
         self._most_tasks = senders
         self._tasks: set[asyncio.Task[None]] = set()
-        #: Looks for due batches: in this turn of the loop, or when the next batch is due.
+        #: Looks for due batches, in this turn of the loop or when the next batch is due.
         self._next_look: asyncio.Handle | None = None
         self._is_scheduled = False
         #: A batch was begun in this turn of the loop.
@@ -72,7 +72,7 @@ class AsyncProducer:
         if error is None:
             await self.close()
         else:
-            # The error of the block is the one to be seen.
+            # The error of the block takes precedence.
             with suppress(Exception):
                 await self.close()
 
@@ -85,18 +85,18 @@ class AsyncProducer:
         meta: Any = None,
         partition: int | None = None,
     ) -> AsyncSent:
-        """Takes one record, as `Producer.send`. Returns before it is stored; awaiting the handle waits for that. Waits
-        itself while the buffer is full. One that is cancelled while it waits has taken nothing.
+        """Accept one record, like `Producer.send`. Returns before the record is stored; await the handle to wait for
+        that. Waits while the buffer is full. If it is cancelled during that wait, it has accepted nothing.
 
-        Raises InvalidRequest for what JSON cannot represent, BufferFull and ProducerClosed; and what asking for a
-        topic's partitions raises, which it does once a minute.
+        Raises InvalidRequest for values that JSON cannot represent, BufferFull, ProducerClosed, and the errors of the
+        request for a topic's partitions, which it makes once a minute.
         """
         value, text = encoded(record, tag, meta)
         producing, batching = self._producing, self._batching
         while (lane := producing.lane(topic, value, partition)) is None:
             await self._ask_partitions(topic)
         if self._is_new:
-            # The loop gets a turn for each batch, however many records the caller has.
+            # The loop gets a turn after each batch, however many records the caller has.
             self._is_new = False
             await asyncio.sleep(0)
         producing.check_open()
@@ -109,11 +109,10 @@ class AsyncProducer:
         return AsyncSent(batch.outcome, len(batch.records) - 1)
 
     async def flush(self, timeout: float | None = None) -> None:
-        """Sends what was taken so far, and waits until every record of it has an outcome. Raises TimeoutError after
-        `timeout` seconds: what is left is sent all the same.
+        """Send all accepted records, and wait until each has an outcome. Raises TimeoutError after `timeout` seconds;
+        the remaining records are still sent.
 
-        Then raises the first error that none of the handles of its records was asked about, if there was one since the
-        last flush.
+        Then, if a record has failed since the last flush and nobody asked its handle, raises the first such error.
         """
         unfinished = self._batching.flush()
         self._schedule_look()
@@ -129,7 +128,7 @@ class AsyncProducer:
             raise untold
 
     async def close(self, timeout: float | None = None) -> None:
-        """Takes no more records, and does what `flush` does. The client stays open."""
+        """Accept no more records, and do what `flush` does. The client stays open."""
         self._producing.closed = True
         self._make_room()
         await self.flush(timeout)
@@ -146,8 +145,8 @@ class AsyncProducer:
                 steps.send(state)
 
     async def _wait_for_room(self, size: int) -> None:
-        """Until the buffer has room for so many bytes."""
-        # Batches need not wait for more records: there is no room for any.
+        """Wait until the buffer has room for this many bytes."""
+        # Batches need not wait for more records, because there is no room for any.
         self._batching.flush()
         self._schedule_look()
         loop = asyncio.get_running_loop()
@@ -172,7 +171,7 @@ class AsyncProducer:
                 room.set_result(None)
 
     def _schedule_look(self) -> None:
-        """In this turn of the loop, after what the caller still does: it may send more records."""
+        """Look in this turn of the loop, after the caller's other work: it may send more records."""
         self._batching.woken = False
         if not self._is_scheduled:
             self._is_scheduled = True
@@ -184,10 +183,10 @@ class AsyncProducer:
         self._next_look = schedule(self._look)
 
     def _look(self) -> None:
-        """Sends what is due, and comes again when something will be."""
+        """Send what is due, and run again when more will be due."""
         self._is_scheduled, self._next_look = False, None
         while len(self._tasks) < self._most_tasks and (batch := self._batching.take()) is not None:
-            with deadlines.lifted():  # tasks inherit those of their maker
+            with deadlines.lifted():  # tasks inherit the deadline of their creator
                 task = asyncio.get_running_loop().create_task(self._send(batch))
             self._tasks.add(task)
         self._batching.woken = False
@@ -201,7 +200,7 @@ class AsyncProducer:
         try:
             parts = await self._append(batch)
         except BaseException as error:
-            # Mostly: the event loop ends.
+            # Usually because the event loop ends.
             unknown = ProducerClosed("The event loop ended before the broker answered.", outcome="unknown")
             unknown.__cause__ = error
             parts = [Part(0, len(batch.records), unknown)]

@@ -1,4 +1,5 @@
-"""Keeps the leases of held jobs alive by a task. A file of its own: programs without a loop do not load asyncio."""
+"""Keeps the leases of held jobs alive with a task. In a separate file, so that programs without a loop do not load
+asyncio."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class AsyncRenewing:
-    """What `Renewing` does, by a task."""
+    """`Renewing`, with a task instead of a thread."""
 
     def __init__(self, holding: Holding, call: Callable[[Call[Settled]], Coroutine[Any, Any, Settled]]) -> None:
         self._holding = holding
@@ -41,7 +42,7 @@ class AsyncRenewing:
             self._task.result()
 
     async def wait_for_room(self, most: int) -> None:
-        """Until fewer than so many jobs are held."""
+        """Wait until fewer jobs than this are held."""
         while len(self._holding) >= most:
             await self._next_change(None)
 
@@ -56,12 +57,12 @@ class AsyncRenewing:
         self._notify()
 
     def _notify(self) -> None:
-        # Everybody who waits now, and nobody who comes later.
+        # Wake everybody who waits now, and nobody who comes later.
         self._changed.set()
         self._changed = asyncio.Event()
 
     async def _next_change(self, within_s: float | None) -> None:
-        # Before Python 3.12, asyncio.wait_for loses a cancellation that comes together with the event.
+        # Before Python 3.12, asyncio.wait_for loses a cancellation that arrives together with the event.
         waiting = asyncio.ensure_future(self._changed.wait())
         try:
             await asyncio.wait((waiting,), timeout=within_s)

@@ -58,19 +58,19 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: A single try, for callers that repeat it themselves.
+#: A single attempt, for callers that repeat it themselves.
 _ONCE = RetryPolicy(total_s=0)
 
 
 class AsyncClient:
-    """Talks to one broker; may be shared by the tasks of one event loop. Close it, or use it in an `async with`
+    """Talks to one broker, and may be shared by the tasks of one event loop. Close it, or use it in an `async with`
     block.
 
-    `timeout` (seconds) limits one try; `retry` limits all tries of a call together, `retry_budget` the retries of all
-    calls together. `on_retry` is called before every wait for a retry, `instrument` around every try. `ca_file`: only
-    the authorities in this PEM file are trusted; without it those of SSL_CERT_FILE and SSL_CERT_DIR, else the usual
-    ones. `cert` and `key`: PEM files by which the client says who it is, over https; without `key` it is in `cert` too.
-    `http` replaces the network. Every method raises the errors of `topics_client.errors`.
+    `timeout` (seconds) limits one attempt, `retry` all attempts of a call together, and `retry_budget` the retries of
+    all calls together. `on_retry` is called before every wait for a retry, `instrument` around every attempt.
+    `ca_file`: trust only the authorities in this PEM file; without it those of SSL_CERT_FILE and SSL_CERT_DIR, or else
+    the usual ones. `cert` and `key`: PEM files with the client's certificate and its key, for https; without `key` the
+    key is in `cert` too. `http` replaces the network. Every method raises the errors of `topics_client.errors`.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class AsyncClient:
         await self._http.aclose()
 
     async def run(self, call: Call[T], *, retry: RetryPolicy | None = None) -> T:
-        """Makes a call of `topics_client.calls`: sends it, retries it where that is safe, and returns its value."""
+        """Make a call of `topics_client.calls`: send it, retry it where that is safe, and return its value."""
         steps = exchange(
             call,
             retry or self._retry,
@@ -162,8 +162,8 @@ class AsyncClient:
 
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncGenerator[AsyncIterator[bytes]]:
-        """The pieces of an endless answer, as they arrive; every failure is an error of `topics_client.errors`.
-        `instrument` is not shown it."""
+        """The pieces of an endless answer, as they arrive. Every failure is an error of `topics_client.errors`.
+        `instrument` is not called for it."""
         limits = transport.stream_limits(request, self._timeout, SILENCE_S)
         try:
             async with self._http.stream(
@@ -181,8 +181,8 @@ class AsyncClient:
         return await self.run(calls.health())
 
     async def check_version(self) -> Health:
-        """Whether the broker is new enough for every call of this client; raises BrokerTooOld. Asks the broker once:
-        no other call does so by itself."""
+        """Raise BrokerTooOld if the broker is too old for some call of this client. Asks the broker once; no other call
+        makes this check."""
         return versions.checked(await self.run(calls.health()))
 
     async def ready(self) -> Ready:
@@ -275,14 +275,15 @@ class AsyncClient:
     async def delete_records(
         self, topic: str, *, before_seq: int | None = None, match: Match | None = None, partition: int | None = None
     ) -> RecordsDeleted:
-        """Permanently deletes the records below `before_seq` and with that tag; with both, those that match both."""
+        """Permanently deletes the records below `before_seq` or with that tag; with both, the records that match
+        both."""
         return await self.run(calls.delete_records(topic, before_seq=before_seq, match=match, partition=partition))
 
     async def claim(self, topic: str, node: str, **options: Unpack[ClaimOptions]) -> Claimed:
         """Up to `max` jobs (1 unless given), leased to `node` for `lease_ms`; with `wait_ms` it waits for one.
 
-        Every claim carries an attempt_key, a random one unless given: when the answer is lost, the retry gets the
-        same jobs. Settle them by `ack` or `nack` before their deadline, or others get them.
+        Every claim has an attempt_key, a random one unless given: if the answer is lost, the retry gets the same jobs.
+        `ack` or `nack` them before their deadline, or others get them.
         """
         return await self.run(queue_calls.claim(topic, node, options))
 
@@ -292,9 +293,9 @@ class AsyncClient:
         """The jobs are done, and are permanently deleted. Jobs are claimed ones (only while their lease lasts), or
         seqs.
 
-        Raises LeaseLost naming those that are no longer leased to `node`; the others are done. With `skip_lost` they
-        are in `skipped` of the answer; with `strict` it raises LeaseLost and does nothing. When the answer of a
-        first try was lost, the jobs it has done are in `skipped` of the second one, without a LeaseLost.
+        Raises LeaseLost naming the jobs that are no longer leased to `node`; the others are acked. With `skip_lost`
+        these jobs are in `skipped` of the answer instead. With `strict` it raises LeaseLost and does nothing. If the
+        answer of a first attempt was lost, the jobs that it acked are in `skipped` of the second, without a LeaseLost.
         """
         given = list(jobs)
         settled = queue_calls.ack(topic, node, given, strict=strict, skip_lost=skip_lost)
@@ -311,7 +312,7 @@ class AsyncClient:
         **options: Unpack[NackOptions],
     ) -> Settled:
         """Gives the jobs back, to be claimed again after `delay_ms` or the queue's backoff. `penalty` False: this
-        delivery does not count. `reason` goes with a job to the dead letter topic. Lost leases are as with `ack`."""
+        delivery does not count. `reason` is stored with a job in the dead letter topic. Lost leases: see `ack`."""
         given = list(jobs)
         settled = queue_calls.nack(topic, node, given, options, strict=strict, skip_lost=skip_lost)
         return await self._settle(settled, topic, node, given)
@@ -326,7 +327,7 @@ class AsyncClient:
         strict: bool = False,
         skip_lost: bool = False,
     ) -> Settled:
-        """The leases now end `lease_ms` from now; see `deadlines`. Lost leases are as with `ack`."""
+        """The leases now end `lease_ms` from now: see `deadlines`. Lost leases: see `ack`."""
         return await self.run(queue_calls.extend(topic, node, jobs, lease_ms, strict=strict, skip_lost=skip_lost))
 
     async def _settle(self, call: Call[Settled], topic: str, node: str, jobs: list[Job | int]) -> Settled:
@@ -372,16 +373,16 @@ class AsyncClient:
         finally:
             self._workers.remove(worker)
             if holding.jobs:
-                # A closed client is a RuntimeError: then they go back by themselves.
+                # A closed client raises a RuntimeError: then the leases expire.
                 with suppress(TopicsError, RuntimeError), deadlines.lifted():
                     await self.run(queue_calls.nack(topic, node, holding.jobs, {}), retry=_ONCE)
 
     async def pause(self, topic: str) -> Paused:
-        """From now on no jobs are handed out; claims wait."""
+        """Deliver no more jobs: claims wait."""
         return await self.run(queue_calls.pause(topic))
 
     async def resume(self, topic: str) -> Paused:
-        """Jobs are handed out again."""
+        """Deliver jobs again."""
         return await self.run(queue_calls.resume(topic))
 
     async def purge(self, topic: str, states: Sequence[str] = ("ready", "delayed")) -> Purged:
@@ -393,7 +394,7 @@ class AsyncClient:
         return await self.run(queue_calls.redrive(topic, options))
 
     async def leases(self, topic: str, state: str | None = None, *, page_size: int = 1000) -> AsyncIterator[JobSummary]:
-        """Every job of the queue that is not done, or those in one state, by seq; pages are fetched as needed."""
+        """Every job of the queue that is not done, or only those in one state, by seq. Pages are fetched as needed."""
         cursor: str | None = None
         while True:
             page = await self.run(queue_calls.leases_page(topic, state, page_size, cursor))
@@ -404,10 +405,10 @@ class AsyncClient:
                 return
 
     async def put_router(self, router: str, source: str, dest: str, **options: Unpack[RouterOptions]) -> RouterPut:
-        """Copies records appended to `source` from now on (or from the earliest record on) to `dest`, each record
-        once.
+        """Copies records appended to `source` from now on (or from the earliest record on) to `dest`, each record once.
 
-        A router of that name gets these settings; its source and dest cannot be changed. Raises RouterCycle.
+        An existing router with that name gets these settings; its source and dest cannot be changed. Raises
+        RouterCycle.
         """
         return await self.run(router_calls.put_router(router, source, dest, options))
 
@@ -422,7 +423,8 @@ class AsyncClient:
     async def list_routers(
         self, prefix: str = "", *, source: str | None = None, dest: str | None = None, page_size: int = 1000
     ) -> AsyncIterator[Router]:
-        """Every router whose name begins with `prefix`, out of `source`, into `dest`; pages are fetched as needed."""
+        """Every router whose name begins with `prefix`, with this `source` and `dest` if given. Pages are fetched as
+        needed."""
         cursor: str | None = None
         while True:
             page = await self.run(router_calls.routers_page(prefix, source, dest, page_size, cursor))

@@ -1,4 +1,4 @@
-"""What a hook of the client is shown of each try: for measurements and traces. No I/O."""
+"""What a hook of the client sees of each attempt, for measurements and traces. No I/O."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from topics_client.wire import NoReply, Reply, Request
 
-#: What follows this segment of a path is the name of one of these.
+#: After this segment of a path comes the name of one of these.
 _NAMES = {
     "topics": "{topic}",
     "records": "{seq}",
@@ -24,10 +24,11 @@ _NAMES = {
 
 @dataclass(slots=True, kw_only=True)
 class Attempt:
-    """One try of a call. `route` is its path with the parameters' names, as in the OpenAPI document: few values, and no
-    names of topics. `number` counts the tries of the call from 1. `headers` go with the try; a hook may add some.
+    """One attempt of a call. `route` is its path with the parameters' names, as in the OpenAPI document, so it has few
+    values and no names of topics. `number` counts the attempts of the call from 1. `headers` are sent with the attempt;
+    a hook may add some.
 
-    Once it is over, `status` is that of the answer, or `failure` says why there is none; `seconds` is how long it took.
+    Afterwards `status` is that of the answer, or `failure` says why there is none. `seconds` is how long it took.
     """
 
     method: str
@@ -39,13 +40,13 @@ class Attempt:
     seconds: float = 0.0
 
 
-#: Called before each try; what it gives is entered before it, and left after it. What it raises, the call raises.
+#: Called before each attempt. The context manager that it returns is entered before the attempt and left after it. An
+#: error that it raises is raised by the call.
 Instrument: TypeAlias = Callable[[Attempt], AbstractContextManager[object]]
 
 
 class Observed:
-    """A try of a request that is shown to a hook: entered around the sending of `request`, whose outcome `end` is
-    told."""
+    """An attempt that a hook sees, entered around the sending of `request`. `end` gets the outcome."""
 
     def __init__(self, instrument: Instrument, request: Request, number: int) -> None:
         self._request = request
@@ -55,7 +56,7 @@ class Observed:
 
     @property
     def request(self) -> Request:
-        """With what the hook has added."""
+        """The request with what the hook has added."""
         return replace(self._request, headers={**self._request.headers, **self._attempt.headers})
 
     def __enter__(self) -> Observed:
@@ -64,7 +65,7 @@ class Observed:
         return self
 
     def end(self, outcome: Reply | NoReply) -> Reply | NoReply:
-        """The try has ended with that; gives it back."""
+        """The attempt has ended with this outcome, which is returned."""
         self._attempt.seconds = time.monotonic() - self._began_s
         if isinstance(outcome, Reply):
             self._attempt.status = outcome.status
@@ -75,7 +76,7 @@ class Observed:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # Whatever the hook thinks of the error: the call ends with it.
+        # Whatever the hook does with the error, the call ends with it.
         self._hook.__exit__(kind, error, trace)
 
 

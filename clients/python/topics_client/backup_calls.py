@@ -42,7 +42,7 @@ def begin_backup(directory: str | None, *, include_cold: bool) -> Call[Backup]:
     fields: dict[str, Any] = {"include_cold": include_cold}
     if directory is not None:
         fields["directory"] = directory
-    # Not retried blindly: the first may be done by then, and there would be another.
+    # Not repeated blindly: the first may be done by then, and a second backup would be made.
     request = sending("POST", "/v0/admin/backup", fields, replay=Replay.IF_UNTOUCHED)
     return Call(request=request, parse=answers.json_value(Backup))
 

@@ -1,4 +1,4 @@
-"""Which record goes into which batch, when a batch is due, and what is sent next. No I/O, clock or threads of its own.
+"""Which record goes into which batch, when a batch is due, and what is sent next. Without I/O, clock or threads.
 
 A lane is a topic and a partition (None: the broker chooses one for each batch). The batches of a lane are sent one
 after the other, so its records are stored in the order in which they were added. Lanes do not wait for each other.
@@ -16,13 +16,14 @@ from topics_client.outcomes import Outcome
 #: Topic and partition.
 Lane: TypeAlias = tuple[str, "int | None"]
 
-#: What a record takes in memory beside its JSON text: its object, its list entry, and its handle.
+#: The memory that a record needs besides its JSON text: its object, its list entry, and its handle.
 RECORD_OVERHEAD = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """`linger_s`: so long a batch waits for more records. Bytes are those of the records, with an overhead for each."""
+    """`linger_s`: how long a batch waits for more records. Bytes are those of the records, with an overhead for
+    each."""
 
     linger_s: float
     batch_records: int
@@ -31,7 +32,7 @@ class Limits:
 
 
 class Batch:
-    """Records that are sent by one request. `key`: its idempotency key, the same for every try."""
+    """Records that are sent in one request. `key`: its idempotency key, the same for every attempt."""
 
     __slots__ = ("bytes", "due", "key", "lane", "outcome", "records")
 
@@ -45,7 +46,7 @@ class Batch:
 
 
 class _Queue:
-    """The batches of a lane: one that is being sent, full ones, and one that takes records."""
+    """The batches of a lane: one that is being sent, full ones, and one that accepts records."""
 
     __slots__ = ("full", "is_ready", "open", "sent")
 
@@ -53,7 +54,7 @@ class _Queue:
         self.sent: Batch | None = None
         self.full: deque[Batch] = deque()
         self.open: Batch | None = None
-        #: It is among those that `take` takes from.
+        #: Whether `take` looks at this lane.
         self.is_ready = False
 
 
@@ -72,8 +73,8 @@ class Batching:
         self._made = 0
         self._queues: dict[Lane, _Queue] = {}
         self._ready: deque[_Queue] = deque()
-        #: Batches that take records and are not due, in the order in which they will be. Not a dict: looking for its
-        #: first entry takes the longer the more were removed in front.
+        #: Batches that accept records and are not due, in the order in which they will be. Not a dict: finding its
+        #: first entry takes longer, the more entries were removed before it.
         self._opened: OrderedDict[Batch, _Queue] = OrderedDict()
         #: Bytes of all records that are not finished.
         self.buffered = 0
@@ -82,7 +83,7 @@ class Batching:
 
     @property
     def has_ready(self) -> bool:
-        """Whether there is a batch to send at this moment, without a look at the clock."""
+        """Whether there is a batch to send at this moment, without reading the clock."""
         return bool(self._ready)
 
     @property
@@ -91,11 +92,11 @@ class Batching:
         return not self._queues
 
     def has_room(self, size: int) -> bool:
-        """Whether a record of so many bytes may be added. An empty buffer takes any record."""
+        """Whether a record of this many bytes may be added. An empty buffer accepts any record."""
         return self.buffered == 0 or self.buffered + size + RECORD_OVERHEAD <= self._limits.buffer_bytes
 
     def add(self, lane: Lane, record: bytes) -> Batch:
-        """Takes a record, as JSON text; it is the last one of the returned batch. `woken` is set where needed."""
+        """Accept a record, as JSON text. It is the last one of the returned batch. `woken` is set if needed."""
         size = len(record) + RECORD_OVERHEAD
         queue = self._queues.get(lane)
         if queue is None:
@@ -118,8 +119,8 @@ class Batching:
         return batch
 
     def take(self) -> Batch | None:
-        """The next batch to send. A batch that is due while another one of its lane is being sent takes more records
-        until that one is finished."""
+        """The next batch to send. A batch that is due while another batch of its lane is being sent accepts more
+        records until that one is finished."""
         now = self._now()
         while self._opened and (batch := next(iter(self._opened))).due <= now:
             self._make_ready(self._opened.pop(batch))
@@ -136,11 +137,11 @@ class Batching:
         return batch
 
     def wait_s(self) -> float | None:
-        """Seconds until a batch is due; None: not before something is added or finished."""
+        """Seconds until a batch is due. None: not before something is added or finished."""
         return max(0.0, next(iter(self._opened)).due - self._now()) if self._opened else None
 
     def finish(self, batch: Batch) -> None:
-        """It was stored, or given up: its memory is free, and the next one of its lane may be sent."""
+        """The batch was stored or given up: its memory is free, and the next batch of its lane may be sent."""
         queue = self._queues[batch.lane]
         assert queue.sent is batch
         queue.sent = None
@@ -161,7 +162,7 @@ class Batching:
         return unfinished
 
     def _close(self, queue: _Queue) -> None:
-        """Its open batch takes no more records."""
+        """The open batch of the lane accepts no more records."""
         assert queue.open is not None
         self._opened.pop(queue.open, None)
         queue.full.append(queue.open)

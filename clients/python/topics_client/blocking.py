@@ -55,21 +55,21 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Of one try, if not said otherwise.
+#: The timeout of one attempt, unless given.
 TIMEOUT_S = 30.0
-#: A single try, for callers that repeat it themselves.
+#: A single attempt, for callers that repeat it themselves.
 _ONCE = RetryPolicy(total_s=0)
 
 
 class Client:
-    """Talks to one broker; may be shared by threads. Close it, or use it in a `with` block.
+    """Talks to one broker, and may be shared by threads. Close it, or use it in a `with` block.
 
-    `timeout` (seconds) limits one try; `retry` limits all tries of a call together, `retry_budget` the retries of all
-    calls together. `on_retry` is called before every wait for a retry, `instrument` around every try. `ca_file`: only
-    the authorities in this PEM file are trusted; without it those of SSL_CERT_FILE and SSL_CERT_DIR, else the usual
-    ones. `cert` and `key`: PEM files by which the client says who it is, over https; without `key` it is in `cert` too.
-    `http` replaces the network. `sender` replaces all of them: it sends the requests. Every method raises the errors of
-    `topics_client.errors`.
+    `timeout` (seconds) limits one attempt, `retry` all attempts of a call together, and `retry_budget` the retries of
+    all calls together. `on_retry` is called before every wait for a retry, `instrument` around every attempt.
+    `ca_file`: trust only the authorities in this PEM file; without it those of SSL_CERT_FILE and SSL_CERT_DIR, or else
+    the usual ones. `cert` and `key`: PEM files with the client's certificate and its key, for https; without `key` the
+    key is in `cert` too. `http` replaces the network. `sender` replaces all of these: it sends the requests. Every
+    method raises the errors of `topics_client.errors`.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Client:
         #: Readers whose position the broker stores.
         self.consumers = Consumers(self)
         if sender is None:
-            # Loaded here: the command line brings a sender of its own, and does without httpx.
+            # Loaded here: the command line has a sender of its own, and does without httpx.
             from topics_client.pool import Pool
 
             sender = Pool(self.url, token, timeout, http, ca_file, identity(self.url, cert, key))
@@ -117,7 +117,7 @@ class Client:
         self._sender.close()
 
     def run(self, call: Call[T], *, retry: RetryPolicy | None = None) -> T:
-        """Makes a call of `topics_client.calls`: sends it, retries it where that is safe, and returns its value."""
+        """Make a call of `topics_client.calls`: send it, retry it where that is safe, and return its value."""
         steps = exchange(
             call,
             retry or self._retry,
@@ -140,8 +140,8 @@ class Client:
                 outcome = self._try(step, tries)
 
     def stream(self, request: Request) -> AbstractContextManager[Iterator[bytes]]:
-        """The pieces of an endless answer, as they arrive; every failure is an error of `topics_client.errors`.
-        `instrument` is not shown it."""
+        """The pieces of an endless answer, as they arrive. Every failure is an error of `topics_client.errors`.
+        `instrument` is not called for it."""
         return self._sender.stream(request)
 
     def _try(self, request: Request, number: int) -> Reply | NoReply:
@@ -160,8 +160,8 @@ class Client:
         return self.run(calls.health())
 
     def check_version(self) -> Health:
-        """Whether the broker is new enough for every call of this client; raises BrokerTooOld. Asks the broker once:
-        no other call does so by itself."""
+        """Raise BrokerTooOld if the broker is too old for some call of this client. Asks the broker once; no other call
+        makes this check."""
         return versions.checked(self.run(calls.health()))
 
     def ready(self) -> Ready:
@@ -250,14 +250,15 @@ class Client:
     def delete_records(
         self, topic: str, *, before_seq: int | None = None, match: Match | None = None, partition: int | None = None
     ) -> RecordsDeleted:
-        """Permanently deletes the records below `before_seq` and with that tag; with both, those that match both."""
+        """Permanently deletes the records below `before_seq` or with that tag; with both, the records that match
+        both."""
         return self.run(calls.delete_records(topic, before_seq=before_seq, match=match, partition=partition))
 
     def claim(self, topic: str, node: str, **options: Unpack[ClaimOptions]) -> Claimed:
         """Up to `max` jobs (1 unless given), leased to `node` for `lease_ms`; with `wait_ms` it waits for one.
 
-        Every claim carries an attempt_key, a random one unless given: when the answer is lost, the retry gets the
-        same jobs. Settle them by `ack` or `nack` before their deadline, or others get them.
+        Every claim has an attempt_key, a random one unless given: if the answer is lost, the retry gets the same jobs.
+        `ack` or `nack` them before their deadline, or others get them.
         """
         return self.run(queue_calls.claim(topic, node, options))
 
@@ -267,9 +268,9 @@ class Client:
         """The jobs are done, and are permanently deleted. Jobs are claimed ones (only while their lease lasts), or
         seqs.
 
-        Raises LeaseLost naming those that are no longer leased to `node`; the others are done. With `skip_lost` they
-        are in `skipped` of the answer; with `strict` it raises LeaseLost and does nothing. When the answer of a
-        first try was lost, the jobs it has done are in `skipped` of the second one, without a LeaseLost.
+        Raises LeaseLost naming the jobs that are no longer leased to `node`; the others are acked. With `skip_lost`
+        these jobs are in `skipped` of the answer instead. With `strict` it raises LeaseLost and does nothing. If the
+        answer of a first attempt was lost, the jobs that it acked are in `skipped` of the second, without a LeaseLost.
         """
         given = list(jobs)
         settled = queue_calls.ack(topic, node, given, strict=strict, skip_lost=skip_lost)
@@ -286,7 +287,7 @@ class Client:
         **options: Unpack[NackOptions],
     ) -> Settled:
         """Gives the jobs back, to be claimed again after `delay_ms` or the queue's backoff. `penalty` False: this
-        delivery does not count. `reason` goes with a job to the dead letter topic. Lost leases are as with `ack`."""
+        delivery does not count. `reason` is stored with a job in the dead letter topic. Lost leases: see `ack`."""
         given = list(jobs)
         settled = queue_calls.nack(topic, node, given, options, strict=strict, skip_lost=skip_lost)
         return self._settle(settled, topic, node, given)
@@ -301,7 +302,7 @@ class Client:
         strict: bool = False,
         skip_lost: bool = False,
     ) -> Settled:
-        """The leases now end `lease_ms` from now; see `deadlines`. Lost leases are as with `ack`."""
+        """The leases now end `lease_ms` from now: see `deadlines`. Lost leases: see `ack`."""
         return self.run(queue_calls.extend(topic, node, jobs, lease_ms, strict=strict, skip_lost=skip_lost))
 
     def _settle(self, call: Call[Settled], topic: str, node: str, jobs: list[Job | int]) -> Settled:
@@ -347,16 +348,16 @@ class Client:
         finally:
             self._workers.remove(worker)
             if holding.jobs:
-                # A closed client is a RuntimeError: then they go back by themselves.
+                # A closed client raises a RuntimeError: then the leases expire.
                 with suppress(TopicsError, RuntimeError), deadlines.lifted():
                     self.run(queue_calls.nack(topic, node, holding.jobs, {}), retry=_ONCE)
 
     def pause(self, topic: str) -> Paused:
-        """From now on no jobs are handed out; claims wait."""
+        """Deliver no more jobs: claims wait."""
         return self.run(queue_calls.pause(topic))
 
     def resume(self, topic: str) -> Paused:
-        """Jobs are handed out again."""
+        """Deliver jobs again."""
         return self.run(queue_calls.resume(topic))
 
     def purge(self, topic: str, states: Sequence[str] = ("ready", "delayed")) -> Purged:
@@ -368,7 +369,7 @@ class Client:
         return self.run(queue_calls.redrive(topic, options))
 
     def leases(self, topic: str, state: str | None = None, *, page_size: int = 1000) -> Iterator[JobSummary]:
-        """Every job of the queue that is not done, or those in one state, by seq; pages are fetched as needed."""
+        """Every job of the queue that is not done, or only those in one state, by seq. Pages are fetched as needed."""
         cursor: str | None = None
         while True:
             page = self.run(queue_calls.leases_page(topic, state, page_size, cursor))
@@ -378,10 +379,10 @@ class Client:
                 return
 
     def put_router(self, router: str, source: str, dest: str, **options: Unpack[RouterOptions]) -> RouterPut:
-        """Copies records appended to `source` from now on (or from the earliest record on) to `dest`, each record
-        once.
+        """Copies records appended to `source` from now on (or from the earliest record on) to `dest`, each record once.
 
-        A router of that name gets these settings; its source and dest cannot be changed. Raises RouterCycle.
+        An existing router with that name gets these settings; its source and dest cannot be changed. Raises
+        RouterCycle.
         """
         return self.run(router_calls.put_router(router, source, dest, options))
 
@@ -396,7 +397,8 @@ class Client:
     def list_routers(
         self, prefix: str = "", *, source: str | None = None, dest: str | None = None, page_size: int = 1000
     ) -> Iterator[Router]:
-        """Every router whose name begins with `prefix`, out of `source`, into `dest`; pages are fetched as needed."""
+        """Every router whose name begins with `prefix`, with this `source` and `dest` if given. Pages are fetched as
+        needed."""
         cursor: str | None = None
         while True:
             page = self.run(router_calls.routers_page(prefix, source, dest, page_size, cursor))

@@ -29,22 +29,21 @@ class Consumer:
     """Iterates over the records of a topic, and waits for new ones, forever. A loss comes as a Tombstone before the
     records after it.
 
-    The position is that of the durable consumer `name`, which is made if there is none, and then begins at `start`:
-    "earliest", "head", or a seq to start after. `commit` says when the position is stored: "record" (after each
-    record), "batch" (after the records of an answer, `limit` at most), "manual" (by the method `commit`). A record
-    counts as handled when the next one is asked for. A reader that was killed goes on after the last commit:
-    records may come again, and none is skipped. Broken connections and restarts are bridged as the client's retry
-    policy says.
+    The position is that of the durable consumer `name`, which is created if it does not exist. It then begins at
+    `start`: "earliest", "head", or a seq to start after. `commit` says when the position is stored: "record" (after
+    each record), "batch" (after the records of an answer, at most `limit`), "manual" (by the method `commit`). A record
+    counts as handled when the next one is requested. If a reader is killed, the next one continues after the last
+    commit: records may come again, and none is skipped. Broken connections and restarts are bridged according to the
+    client's retry policy.
 
-    It reads all partitions of the topic, those that are added later too, and has a position in each; `partition` of a
-    record says where it is. Order holds within a partition. With the option `partition` it reads one. What is there
-    already is read page by page; then the broker pushes new records over one stream of events. Reads that the broker
-    holds take its place inside `within`, with options that a stream has not (`tag`, `from_ts`, `wait_ms`,
-    `include_stored`), and where streams do not come through: then several partitions are asked in turn, and a record
-    may wait up to a second.
+    It reads all partitions of the topic, including those added later, and has a position in each; `partition` of a
+    record names its partition. Records are in order within a partition. With the option `partition` it reads only one.
+    It reads stored records page by page; then the broker pushes new records over an event stream. Long polls replace
+    the stream inside `within`, with options that a stream lacks (`tag`, `from_ts`, `wait_ms`, `include_stored`), and
+    where streams are blocked. Then several partitions are asked in turn, and a record may wait up to a second.
 
     Options are those of `Client.read`. For one reader at a time, in one thread. Leaving the `with` block stores the
-    position of what was handled, without the record that was returned last.
+    position of the handled records, without the record that was returned last.
     """
 
     def __init__(
@@ -71,7 +70,7 @@ class Consumer:
         try:
             self.close()
         except TopicsError:
-            # The error of the block is the one to be seen.
+            # The error of the block takes precedence.
             if error is None:
                 raise
 
@@ -87,12 +86,12 @@ class Consumer:
         return self._reading.committed
 
     def commit(self, item: Item | None = None) -> None:
-        """Everything up to and including this record is handled, in its partition; or everything that was returned so
+        """Store that everything up to and including this record is handled, in its partition; or everything returned so
         far. Durable on return."""
         self._run(self._reading.commit(item))
 
     def close(self) -> None:
-        """Stores the position of what was handled. The client stays open."""
+        """Store the position of the handled records. The client stays open."""
         self._run(self._reading.leave())
 
     def _run(self, steps: Steps[T]) -> T:
@@ -167,12 +166,12 @@ class AsyncConsumer:
         return self._reading.committed
 
     async def commit(self, item: Item | None = None) -> None:
-        """Everything up to and including this record is handled, in its partition; or everything that was returned so
+        """Store that everything up to and including this record is handled, in its partition; or everything returned so
         far. Durable on return."""
         await self._run(self._reading.commit(item))
 
     async def close(self) -> None:
-        """Stores the position of what was handled. The client stays open."""
+        """Store the position of the handled records. The client stays open."""
         await self._run(self._reading.leave())
 
     async def _run(self, steps: Steps[T]) -> T:

@@ -49,7 +49,7 @@ class ConsumerReadOptions(TypedDict, total=False):
 
 
 class ConsumerState(msgspec.Struct, frozen=True, kw_only=True):
-    """A consumer as it is now. `cursor_seq`: the last record handed out or committed; `durable_seq`: a crash of the
+    """A consumer as it is now. `cursor_seq`: the last record returned or committed; `durable_seq`: a crash of the
     broker resets the cursor to it; `unread`: live records after the cursor; `lag`: seqs after it."""
 
     topic: str

@@ -66,20 +66,20 @@ class Consumers:
         """The next records; the cursor moves after them, so no other reader of this consumer gets them. With
         `checkpoint` False the cursor stays until a `commit`.
 
-        Every read carries an attempt_key, a random one unless given: when the answer is lost, the retry gets the
-        same records.
+        Every read has an attempt_key, a random one unless given: if the answer is lost, the retry gets the same
+        records.
         """
         return self._client.run(consumer_calls.read(topic, consumer, options))
 
     def follow(
         self, topic: str, consumer: str, *, shared: bool = False, **options: Unpack[ConsumerReadOptions]
     ) -> Generator[Record | Tombstone]:
-        """Every next record; a loss comes as a Tombstone. Ends when nothing has come for `wait_ms` (None, the default:
-        never), as `follow` of the embedded engine does: with 0, at the end of what is there.
+        """Every next record; a loss comes as a Tombstone. Ends when no record has come for `wait_ms` (None, the
+        default: never), like `follow` of the embedded engine. With 0 it ends after the stored records.
 
-        The records of an answer (at most `limit`) are committed when you ask for the one after them: after any
-        failure before that, they come again. This is for one reader at a time. Several readers need `shared`: then a
-        record is handed out once, whether its reader finishes it or not.
+        The records of an answer (at most `limit`) are committed when you ask for the record after them. After a failure
+        before that, they come again. This is for one reader at a time. Several readers need `shared`: then each record
+        is returned once, whether its reader finishes it or not.
         """
         consuming = Consuming(topic, consumer, options, shared=shared, now=time.monotonic)
         while not consuming.is_over:
@@ -88,8 +88,8 @@ class Consumers:
     def commit(
         self, topic: str, consumer: str, seq: int, *, partition: int | None = None, epoch: int | None = None
     ) -> ConsumerState:
-        """Everything up to and including `seq` is done. Durable on return. `epoch`: that of the topic that
-        `seq` is of; raises EpochConflict once the topic was created again, restored or salvaged."""
+        """Everything up to and including `seq` is done. Durable on return. `epoch`: the epoch of the topic that `seq`
+        belongs to; raises EpochConflict if the topic was created again, restored or salvaged since."""
         return self._client.run(consumer_calls.commit(topic, consumer, seq, partition, epoch))
 
     def seek(
@@ -102,8 +102,8 @@ class Consumers:
         to: Edge | None = None,
         partition: int | None = None,
     ) -> ConsumerState:
-        """Continues after `seq`, at the first record of the time `ts` (ms since the epoch) or later, or at the
-        beginning or end: give one of the three. Durable on return."""
+        """Continue after `seq`, at the first record of the time `ts` (ms since the epoch) or later, or at the beginning
+        or end: give one of the three. Durable on return."""
         return self._client.run(consumer_calls.seek(topic, consumer, seq=seq, ts=ts, to=to, partition=partition))
 
 
@@ -146,20 +146,20 @@ class AsyncConsumers:
         """The next records; the cursor moves after them, so no other reader of this consumer gets them. With
         `checkpoint` False the cursor stays until a `commit`.
 
-        Every read carries an attempt_key, a random one unless given: when the answer is lost, the retry gets the
-        same records.
+        Every read has an attempt_key, a random one unless given: if the answer is lost, the retry gets the same
+        records.
         """
         return await self._client.run(consumer_calls.read(topic, consumer, options))
 
     async def follow(
         self, topic: str, consumer: str, *, shared: bool = False, **options: Unpack[ConsumerReadOptions]
     ) -> AsyncGenerator[Record | Tombstone]:
-        """Every next record; a loss comes as a Tombstone. Ends when nothing has come for `wait_ms` (None, the default:
-        never), as `follow` of the embedded engine does: with 0, at the end of what is there.
+        """Every next record; a loss comes as a Tombstone. Ends when no record has come for `wait_ms` (None, the
+        default: never), like `follow` of the embedded engine. With 0 it ends after the stored records.
 
-        The records of an answer (at most `limit`) are committed when you ask for the one after them: after any
-        failure before that, they come again. This is for one reader at a time. Several readers need `shared`: then a
-        record is handed out once, whether its reader finishes it or not.
+        The records of an answer (at most `limit`) are committed when you ask for the record after them. After a failure
+        before that, they come again. This is for one reader at a time. Several readers need `shared`: then each record
+        is returned once, whether its reader finishes it or not.
         """
         consuming = Consuming(topic, consumer, options, shared=shared, now=time.monotonic)
         while not consuming.is_over:
@@ -169,8 +169,8 @@ class AsyncConsumers:
     async def commit(
         self, topic: str, consumer: str, seq: int, *, partition: int | None = None, epoch: int | None = None
     ) -> ConsumerState:
-        """Everything up to and including `seq` is done. Durable on return. `epoch`: that of the topic that
-        `seq` is of; raises EpochConflict once the topic was created again, restored or salvaged."""
+        """Everything up to and including `seq` is done. Durable on return. `epoch`: the epoch of the topic that `seq`
+        belongs to; raises EpochConflict if the topic was created again, restored or salvaged since."""
         return await self._client.run(consumer_calls.commit(topic, consumer, seq, partition, epoch))
 
     async def seek(
@@ -183,6 +183,6 @@ class AsyncConsumers:
         to: Edge | None = None,
         partition: int | None = None,
     ) -> ConsumerState:
-        """Continues after `seq`, at the first record of the time `ts` (ms since the epoch) or later, or at the
-        beginning or end: give one of the three. Durable on return."""
+        """Continue after `seq`, at the first record of the time `ts` (ms since the epoch) or later, or at the beginning
+        or end: give one of the three. Durable on return."""
         return await self._client.run(consumer_calls.seek(topic, consumer, seq=seq, ts=ts, to=to, partition=partition))

@@ -1,4 +1,4 @@
-"""A read of a consumer that goes on: the next call, when to commit, and when it is over. No I/O.
+"""Following a consumer: the next call, when to commit, and when to end. No I/O.
 
 Source: docs/reference/api.md#consumers.
 """
@@ -16,14 +16,14 @@ from topics_client.wire import Call, Reply
 
 
 class Consuming:
-    """Makes the calls of a read that goes on: until it `is_over`, `call` returns the next one, whose value is the
-    records to hand out.
+    """Makes the calls of a reader that follows. Until `is_over`, `call` returns the next one, whose value is the
+    records to return.
 
-    It is called when all records handed out are done, so it commits them first. When the answer of a commit is lost,
-    or the reader dies before it, the same records come again: none is skipped. With `shared` the cursor moves when
-    records are handed out, and nothing is committed: several readers then share them.
+    It is called when all returned records are done, so it commits them first. If the answer of a commit is lost, or the
+    reader dies before it, the same records come again: none is skipped. With `shared` the cursor moves when records are
+    returned, and nothing is committed: several readers then share them.
 
-    It is over when nothing has come for the `wait_ms` of the options; without it, never.
+    It ends when no record has come for the `wait_ms` of the options; without it, never.
     """
 
     def __init__(
@@ -35,10 +35,10 @@ class Consuming:
         self._wait_ms = options.get("wait_ms")
         self._options: ConsumerReadOptions = {"include_tags": True, **options, "checkpoint": shared}
         self._now = now
-        #: When the first read began that nothing has come of; None: something has.
+        #: When the first read without a result began. None: the last read had one.
         self._idle_since_s: float | None = None
         self._done_seq: int | None = None
-        #: No more calls are to be made.
+        #: Whether no more calls are to be made.
         self.is_over = False
 
     def call(self) -> Call[list[Record | Tombstone]]:
@@ -68,7 +68,7 @@ class Consuming:
     def _advance(self, reading: Call[ConsumerRead], reply: Reply) -> list[Record | Tombstone]:
         answer = reading.parse(reply)
         if not self._shared and answer.next_from_seq > answer.cursor_seq:
-            # Skipped records too: they would be examined again each time.
+            # Skipped records too: otherwise each read would examine them again.
             self._done_seq = answer.next_from_seq
         gap = answer.tombstone
         if gap is not None or answer.records:

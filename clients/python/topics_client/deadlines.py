@@ -1,4 +1,4 @@
-"""A deadline that the calls of a block share. A thread or task has its own, in a context variable."""
+"""A deadline that the calls of a block share. Each thread or task has its own, in a context variable."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from topics_client.errors import DeadlineExceeded
 from topics_client.retry import Pause
 from topics_client.wire import Request
 
-#: By time.monotonic.
+#: In the time of time.monotonic.
 _ENDS_S: ContextVar[float] = ContextVar("topics_client_deadline", default=math.inf)
 
 
 @contextmanager
 def within(seconds: float) -> Generator[None]:
-    """All calls of this thread or task inside the block, by any client, have so many seconds together.
+    """All calls of this thread or task inside the block, by any client, share this many seconds.
 
-    No try begins after that, and one that is under way gives up when nothing comes in what was left at its start: the
-    call raises DeadlineExceeded. Of blocks in blocks, the one that ends first counts. Tasks that are started inside
-    share the deadline; a producer's sending and the renewal of leases do not.
+    No attempt begins after the deadline, and an attempt in progress gives up if nothing arrives in the time that was
+    left at its start. The call then raises DeadlineExceeded. Of nested blocks, the earliest deadline counts. Tasks that
+    are started inside share the deadline; the sending of a producer and the renewal of leases do not.
     """
     with _ending(min(_ENDS_S.get(), time.monotonic() + seconds)):
         yield
@@ -31,7 +31,7 @@ def within(seconds: float) -> Generator[None]:
 
 @contextmanager
 def lifted() -> Generator[None]:
-    """For what is begun inside, and has to be done whatever the deadline of its caller."""
+    """For work that is begun inside and must be done whatever the deadline of its caller."""
     with _ending(math.inf):
         yield
 
@@ -46,12 +46,12 @@ def _ending(ends_s: float) -> Generator[None]:
 
 
 def ends_s() -> float:
-    """When the deadline is, by time.monotonic; infinity: there is none."""
+    """The deadline in the time of time.monotonic; infinity: there is none."""
     return _ENDS_S.get()
 
 
 def limited(request: Request) -> Request:
-    """The request of an endless answer, with what is left for it. Raises DeadlineExceeded when nothing is."""
+    """The request of an endless answer, with the time that is left for it. Raises DeadlineExceeded if none is left."""
     ends = _ENDS_S.get()
     if ends == math.inf:
         return request
@@ -60,13 +60,13 @@ def limited(request: Request) -> Request:
 
 
 def check() -> None:
-    """Raises DeadlineExceeded when it has passed."""
+    """Raises DeadlineExceeded if the deadline has passed."""
     if time.monotonic() >= _ENDS_S.get():
         raise DeadlineExceeded("The deadline has passed.")
 
 
 def in_time(pause: Pause) -> Pause:
-    """The pause, if it ends in time. Raises DeadlineExceeded."""
+    """The pause, if it ends in time. Raises DeadlineExceeded otherwise."""
     if time.monotonic() + pause.seconds >= _ENDS_S.get():
         raise DeadlineExceeded.after(pause.error, outcome=pause.error.outcome) from pause.error
     return pause

@@ -12,18 +12,18 @@ from topics_client.errors import InvalidRequest
 from topics_client.values import NewRecord, Record
 
 _VALUE = msgspec.json.Decoder(msgspec.Raw)
-#: The standard library's encoder on purpose: msgspec writes null for NaN and infinity. One for all: `json.dumps` makes
-#: one for each value.
+#: The standard library's encoder on purpose: msgspec writes null for NaN and infinity. One encoder for all:
+#: `json.dumps` creates one for each value.
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=msgspec.to_builtins)
 
 
 def encode_records(items: Iterable[Any]) -> bytes:
-    """The JSON array of an append's `records`; raises InvalidRequest naming the item that cannot be sent."""
+    """The JSON array of an append's `records`. Raises InvalidRequest naming the item that cannot be sent."""
     return b"[" + b",".join([encode_record(item, f"records[{index}]") for index, item in enumerate(items)]) + b"]"
 
 
 def encode_record(item: Any, field: str) -> bytes:
-    """One of them; `field` is its name in an InvalidRequest."""
+    """The JSON text of one record. `field` is its name in an InvalidRequest."""
     if type(item) is bytes and why_not_json(item) is None:
         # The fast path of bulk loads, without anything that only errors need.
         return b'{"data":' + item + b"}"
@@ -62,7 +62,7 @@ def json_text(value: Any, field: str) -> bytes:
 
 
 def why_not_json(raw: bytes) -> str | None:
-    """What is wrong with JSON text, naming the byte; None when it is valid UTF-8 and exactly one JSON value."""
+    """The reason why JSON text is invalid, naming the byte. None if it is valid UTF-8 and exactly one JSON value."""
     try:
         if not raw.isascii():
             # The parser below does not check the inside of strings.

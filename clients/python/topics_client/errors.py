@@ -39,21 +39,21 @@ if TYPE_CHECKING:
 
 Outcome = Literal["none", "unknown"]
 
-#: Limits that stay reached until something is deleted: a short wait does not help.
+#: Limits that stay reached until something is deleted. A short wait does not help.
 STANDING_LIMITS = frozenset({"max_topics", "max_partitions", "max_routers", "max_consumers", "max_total_bytes"})
 
 
 class TopicsError(Exception):
     """Something went wrong between this program and the broker."""
 
-    #: What to do about it, as a sentence; "" where the message suffices.
+    #: What to do about it, as a sentence; "" if the message suffices.
     advice: ClassVar[str] = ""
 
     def __init__(self, message: str, *, outcome: Outcome = "none") -> None:
         self.message = message
-        #: "none": the broker changed nothing. "unknown": it may have carried the call out.
+        #: "none": the broker changed nothing. "unknown": it may have carried out the call.
         self.outcome: Outcome = outcome
-        #: How often the call was made and for how long (seconds) before this error was final.
+        #: How often the call was made, and for how many seconds, before this error was final.
         self.tries = 1
         self.tried_for_s = 0.0
         super().__init__(message)
@@ -86,7 +86,7 @@ class BufferFull(TopicsError):
 
     @property
     def transient(self) -> bool:
-        """True: room comes with every batch that is stored."""
+        """True: every stored batch makes room."""
         return True
 
 
@@ -95,18 +95,18 @@ class ProducerClosed(TopicsError):
 
 
 class DeadlineExceeded(TopicsError):
-    """The time of `within` is over. `__cause__` is what the last try ended with, if there was one."""
+    """The time of `within` is over. `__cause__` is the error of the last attempt, if there was one."""
 
     @classmethod
     def after(cls, last: TopicsError, *, outcome: Outcome) -> DeadlineExceeded:
-        """For a call whose last try ended with that, and after which there is no time for another."""
+        """For a call whose last attempt ended with this error, and after which there is no time for another."""
         made = cls(f"The deadline leaves no time for another try. {last.message}", outcome=outcome)
         made.tries, made.tried_for_s = last.tries, last.tried_for_s
         return made
 
 
 class BrokerTooOld(TopicsError):
-    """The broker is older than this client needs; `version` is the broker's, `lowest` the first that will do."""
+    """The broker is older than this client needs. `version`: that of the broker; `lowest`: the first that suffices."""
 
     advice = "Upgrade the broker, or use the client of its version."
 
@@ -123,7 +123,7 @@ class UnexpectedAnswer(TopicsError):
 
 
 class ApiError(TopicsError):
-    """The broker refused. `code` is one of the API's codes, `detail` has machine-readable particulars."""
+    """The broker refused. `code` is one of the API's codes, `detail` has machine-readable details."""
 
     default_code: ClassVar[str] = "internal"
 
@@ -140,12 +140,12 @@ class ApiError(TopicsError):
         self.code = code or self.default_code
         self.detail: dict[str, Any] = detail or {}
         self.status = status
-        #: How long the broker asks to wait before the next try, in seconds; None when it did not say.
+        #: How long the broker asks to wait before the next attempt, in seconds. None if it did not say.
         self.retry_after_s = retry_after_s
 
 
 class InvalidRequest(ApiError):
-    """The broker cannot carry out the request; detail.field names the part that is wrong, if one is."""
+    """The broker cannot carry out the request. detail.field names the wrong field, if it is a field."""
 
     default_code = "invalid_request"
 
@@ -165,7 +165,7 @@ class Forbidden(ApiError):
 
 
 class NotFound(ApiError):
-    """It does not exist (any more); for a record, detail.reason says why."""
+    """It does not exist, or no longer exists. For a record, detail.reason says why."""
 
     default_code = "not_found"
 
@@ -205,7 +205,8 @@ class SeqConflict(Conflict):
 
 
 class EpochConflict(Conflict):
-    """The position is of the topic before it was created again, restored or salvaged; detail.epoch is the new epoch."""
+    """The position belongs to the topic before it was created again, restored or salvaged. detail.epoch is the new
+    epoch."""
 
     default_code = "epoch_conflict"
     advice = "Read the topic from its beginning, or from where its consumer stands now."
@@ -228,7 +229,7 @@ class NotAQueue(Conflict):
 class LeaseLost(Conflict):
     """A job of the call is not (or no longer) leased to its caller; detail.seqs names these jobs.
 
-    A strict call did nothing. Otherwise the call counted for all others: `settled` is its answer.
+    A strict call did nothing. Otherwise the call was carried out for all other jobs: `settled` is its answer.
     """
 
     default_code = "lease_lost"
@@ -257,7 +258,7 @@ class Throttled(ApiError):
 
     @property
     def limit(self) -> str | None:
-        """The name of the limit that is reached; None when it is pressure, which passes."""
+        """The name of the limit that is reached. None for pressure, which passes."""
         limit = self.detail.get("limit")
         return limit if isinstance(limit, str) else None
 
@@ -286,7 +287,7 @@ class Unavailable(ApiError):
 
     def __init__(self, message: str, **particulars: Any) -> None:
         super().__init__(message, **particulars)
-        # After a failure of its log, the broker does not know whether the last write reached the disk; nor does a
+        # After a failure of its log, the broker does not know whether the last write reached the disk. Neither does a
         # proxy. A call cut off by a shutdown says so.
         known = self.status == 503 and self.code != "storage_failed" and self.detail.get("outcome") != "unknown"
         self.outcome = "none" if known else "unknown"

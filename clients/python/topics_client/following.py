@@ -7,12 +7,12 @@ from topics_client.calls import ReadOptions
 from topics_client.values import Diff, Record, Tombstone, TopicState
 from topics_client.wire import Call, Reply
 
-#: How long the broker may hold one call; more than its limit would gain nothing.
+#: How long the broker may hold one call. More than its own limit would gain nothing.
 LONG_POLL_MS = 25_000
 
 
 class Follower:
-    """Makes the calls of an endless read: `call` returns the next one, whose value is the records to hand out.
+    """Makes the calls of an endless read: `call` returns the next one, whose value is the records to return.
 
     Every read sends the topic's epoch, so that a topic that was deleted and created again is noticed even when its
     new records reach beyond the old position. A gap comes as a Tombstone before the records after it.
@@ -23,20 +23,20 @@ class Follower:
         self._from_seq = from_seq
         self._epoch = options.get("epoch")
         self._options: ReadOptions = {"wait_ms": LONG_POLL_MS, "include_tags": True, **options}
-        #: As of the last answer: nothing more is there to read.
+        #: Whether the last answer reached the end.
         self.is_caught_up = False
 
     @property
     def from_seq(self) -> int:
-        """The last seq examined; continuing from here repeats nothing."""
+        """The last seq examined. Continuing from here repeats nothing."""
         return self._from_seq
 
     def advance(self, seq: int) -> None:
-        """Everything up to this seq has come in another way."""
+        """Everything up to this seq has arrived in another way."""
         self._from_seq = seq
 
     def call(self, wait_ms: int | None = None) -> Call[list[Record | Tombstone]]:
-        """The next call to make. The broker may hold it for so long, if it is not as the options say."""
+        """The next call to make. The broker may hold it for this long, unless the options say otherwise."""
         if self._epoch is None:
             known = calls.state(self._topic)
             return Call(request=known.request, parse=lambda reply: self._learn(known.parse(reply)))
@@ -54,8 +54,8 @@ class Follower:
         diff = following.parse(reply)
         gap = diff.tombstone
         if gap is not None and gap.reason == "recreated":
-            # Its records are asked for again, with the new epoch: were it made anew once more before that epoch is
-            # known, going on from next_from_seq would skip records of the third topic in silence.
+            # Its records are requested again, with the new epoch. If the topic were recreated once more before that
+            # epoch is known, continuing from next_from_seq would silently skip records of the third topic.
             self._from_seq = 0
             self._epoch = None
             self.is_caught_up = False

@@ -1,4 +1,4 @@
-"""Records of a topic's partitions as the broker pushes them: one session, its stream, and its events. No I/O.
+"""Records of a topic's partitions that the broker pushes: one session, its stream, and its events. No I/O.
 
 Source: docs/reference/api.md#live-reading.
 """
@@ -24,32 +24,32 @@ from topics_client.working import EventParser
 _SHARED = frozenset(
     {"limit", "max_batch_bytes", "node", "include_tags", "include_meta", "include_data", "skip_corrupt", "partition"}
 )
-#: A stream that ended before this time did not work; after so many of these, there is none where the reader is.
+#: A stream that ended before this time did not work. After this many of these, the reader's network has no streams.
 _BRIEF_S, _MOST_FAILURES = 1.0, 3
 
 
 class Listen(NamedTuple):
-    """A step: opens the stream; its value is None."""
+    """A step: open the stream. Its value is None."""
 
     request: Request
 
 
 class Stream(enum.Enum):
-    """A step with the stream that was opened last. The value of PIECE is what came of it, None at its end."""
+    """A step with the stream that was opened last. The value of PIECE is the received bytes, None at the end."""
 
     PIECE = "piece"
     CLOSE = "close"
 
 
 class Position(NamedTuple):
-    """In a partition: everything up to `seq`, of the topic of that epoch."""
+    """The position in a partition: everything up to `seq`, of the topic with that epoch."""
 
     epoch: int
     seq: int
 
 
 class Listening:
-    """Whether, and how, records are pushed to a reader that has all there were.
+    """Whether and how records are pushed to a reader that has read all stored ones.
 
         is_possible            False: hold reads instead
         session(...), begin    makes a session, if there is none
@@ -57,7 +57,7 @@ class Listening:
         feed(piece)            the events that are whole
         closed(), broken()     the stream has been closed by the reader; did not work, or has ended
 
-    A stream goes on at the positions of the reader, not where an earlier one ended.
+    A stream continues at the positions of the reader, not where an earlier one ended.
     """
 
     def __init__(self, topic: str, options: ReadOptions, now: Callable[[], float]) -> None:
@@ -79,7 +79,7 @@ class Listening:
         return self._url is not None
 
     def session(self, partitions: list[int]) -> Call[None]:
-        """Makes a session for these partitions. Not repeated by itself: the reader can do without."""
+        """Make a session for these partitions. Not repeated automatically: the reader can do without it."""
         which: dict[str, Any] = {"partitions": partitions} if partitions != [0] else {}
         fields = {name: value for name, value in self._options.items() if value is not None}
         request = sending("POST", "/v0/watch", {**fields, "topics": {self._topic: which}}, replay=Replay.NEVER)
@@ -89,11 +89,11 @@ class Listening:
         self._url = msgspec.json.decode(reply.body, type=Session).stream_url
 
     def forget_session(self) -> None:
-        """It is not for the partitions that there are."""
+        """The session does not match the present partitions."""
         self._url = None
 
     def open(self, positions: Mapping[int, Position]) -> Listen:
-        """The stream of the session, from there on."""
+        """The stream of the session, from these positions on."""
         assert self._url is not None
         self._parser = EventParser()
         self._opened_s, self._had_piece, self.is_open = self._now(), False, True
@@ -108,7 +108,7 @@ class Listening:
         return Listen(Request(method="GET", target=getting(self._url).target, headers=headers))
 
     def feed(self, piece: bytes) -> Iterator[Watched]:
-        """The events that are whole now; the one named "error" has neither records nor a text. Raises
+        """The complete events so far. The event named "error" has neither records nor a text. Raises
         UnexpectedAnswer."""
         self._had_piece = True
         try:
@@ -125,9 +125,9 @@ class Listening:
         self.is_open = False
 
     def broken(self, *, session_is_gone: bool = False) -> None:
-        """There was no session or no stream to be had, or it has ended."""
+        """No session or no stream could be opened, or the stream has ended."""
         worked = self.is_open and self._had_piece and self._now() - self._opened_s >= _BRIEF_S
-        # A session goes with a restart or its time: that says nothing about streams.
+        # A session ends with a restart or its timeout, which says nothing about streams.
         self._failures = 0 if worked or session_is_gone else self._failures + 1
         self.is_open = False
         if session_is_gone:

@@ -1,7 +1,7 @@
-"""Sends requests over one connection of http.client: for programs that start, make a call or two, and end.
+"""Sends requests over one connection of http.client, for programs that start, make a call or two, and end.
 
-Importing httpx takes longer than all else that such a program does. This speaks plain HTTP to one broker, without a
-proxy, from one thread. `usable` says where that is enough.
+Importing httpx takes longer than everything else that such a program does. This module speaks plain HTTP to one broker,
+without a proxy, from one thread. `usable` says where that is enough.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from topics_client.pool import Pool
 
-#: As of the pool: below the time after which servers close idle connections.
+#: Like in the pool: shorter than the time after which servers close idle connections.
 _CONNECT_S, _KEEPALIVE_S = 5.0, 3.0
 _PROXIES = ("http_proxy", "all_proxy")
 
@@ -36,7 +36,7 @@ def usable(base: str) -> bool:
 
 
 class OneConnection:
-    """A `Sender` for one thread. `timeout` (seconds) limits one try."""
+    """A `Sender` for one thread. `timeout` (seconds) limits one attempt."""
 
     def __init__(self, base: str, token: str | None, timeout: float) -> None:
         self._base = base
@@ -50,7 +50,7 @@ class OneConnection:
         self._pool: Pool | None = None
 
     def send(self, request: Request) -> Reply | NoReply:
-        """One try of a request."""
+        """One attempt of a request."""
         connection = self._connection
         if connection.sock is not None and time.monotonic() - self._used_s > _KEEPALIVE_S:
             connection.close()
@@ -62,7 +62,7 @@ class OneConnection:
             except OSError as error:
                 return NoReply(reason=address.unreachable(self._base, _cause(error)), sent=False)
         try:
-            # `connect` has set that of a connection.
+            # `connect` has set the timeout of the connection.
             cast("socket.socket", connection.sock).settimeout(limit_s)
             headers = {**self._headers, **request.headers}
             connection.request(request.method, self._path + request.target, request.body, headers)
@@ -75,7 +75,7 @@ class OneConnection:
             connection.close()
             return NoReply(reason=address.broken(self._base, _cause(error)), sent=True)
         except BaseException:
-            # Interrupted in the middle: what comes next on this connection is the answer of this request.
+            # Interrupted in the middle: the next bytes on this connection would be the answer of this request.
             connection.close()
             raise
         self._used_s = time.monotonic()
@@ -83,7 +83,7 @@ class OneConnection:
 
     @contextmanager
     def stream(self, request: Request) -> Generator[Iterator[bytes]]:
-        """An endless answer comes over a pool, which is made for the first one."""
+        """An endless answer comes over a pool, which is created for the first one."""
         if self._pool is None:
             from topics_client.pool import Pool
 

@@ -1,4 +1,5 @@
-"""Spans of the client's tries, and the header by which the broker's spans continue them. Needs `opentelemetry-api`.
+"""Spans of the client's attempts, and the header with which the broker's spans continue them. Needs
+`opentelemetry-api`.
 
 Client(instrument=topics_client.otel.instrument())
 """
@@ -16,14 +17,14 @@ from topics_client.attempts import Attempt, Instrument
 
 
 def instrument(tracer_provider: TracerProvider | None = None) -> Instrument:
-    """For `instrument=` of a client: a span of kind CLIENT for each try, whose `traceparent` the broker is sent.
+    """For `instrument=` of a client: a span of kind CLIENT for each attempt. The broker gets its `traceparent`.
 
-    A span is the child of the one that the caller is in, and named by method and route. Its attributes are those of the
-    semantic conventions for HTTP clients: no name of a topic, no payload and no key. Without `tracer_provider` the
-    global one counts.
+    A span is the child of the caller's span, and named by method and route. Its attributes are those of the semantic
+    conventions for HTTP clients: no name of a topic, no payload and no key. Without `tracer_provider` the global one is
+    used.
     """
     tracer = get_tracer("topics_client", __version__, tracer_provider)
-    # The broker reads this form, whatever else the program sends to others.
+    # The broker reads this form, whatever the program sends to other servers.
     propagator = TraceContextTextMapPropagator()
 
     @contextmanager

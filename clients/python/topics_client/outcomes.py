@@ -1,4 +1,4 @@
-"""What became of the records of producers: one outcome for each batch, and a light handle for each record."""
+"""The outcomes of producers' records: one object for each batch, and a light handle for each record."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from topics_client.values import Appended
 
 
 class Stored(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a record is stored. `partition`: of a topic with several."""
+    """Where a record is stored. `partition` is set for a topic with several."""
 
     topic: str
     seq: int
@@ -23,9 +23,9 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Part(NamedTuple):
-    """What became of the records `begin` to `end` (exclusive) of a batch: most batches have one part.
+    """The outcome of the records `begin` to `end` (exclusive) of a batch. Most batches have one part.
 
-    Of the records that the broker refuses, each is a part of its own.
+    Each record that the broker refuses is a part of its own.
     """
 
     begin: int
@@ -34,14 +34,14 @@ class Part(NamedTuple):
 
 
 class Outcome:
-    """What became of a batch; set once, by any thread."""
+    """The outcome of a batch. Set once, by any thread."""
 
     __slots__ = ("_asked", "_callbacks", "_finished", "_lock", "_parts")
 
     def __init__(self) -> None:
         #: In the order of the records.
         self._parts: list[Part] = []
-        #: Records that somebody looks at: their errors need not be said elsewhere.
+        #: Records whose handle was asked: their errors need not be reported elsewhere.
         self._asked: set[int] = set()
         self._lock = threading.Lock()
         self._finished = threading.Event()
@@ -49,7 +49,7 @@ class Outcome:
 
     @property
     def is_set(self) -> bool:
-        """Whether it is known."""
+        """Whether the outcome is known."""
         return self._finished.is_set()
 
     @property
@@ -58,7 +58,7 @@ class Outcome:
         return any(isinstance(part.result, Exception) for part in self._parts)
 
     def set(self, parts: list[Part]) -> list[Callable[[], None]]:
-        """Says it to all who wait for it. Returns the callbacks, for the caller to call."""
+        """Tell all who wait for it. Returns the callbacks, for the caller to call."""
         self._parts = parts
         with self._lock:
             self._finished.set()
@@ -66,11 +66,11 @@ class Outcome:
         return callbacks
 
     def ask(self, index: int) -> None:
-        """Somebody looks at what became of this record."""
+        """Somebody asks for the outcome of this record."""
         self._asked.add(index)
 
     def unasked(self) -> list[Exception]:
-        """Errors of records of which nobody looks at any. The outcome is set."""
+        """Errors of records that nobody has asked about. The outcome is set."""
         return [
             part.result
             for part in self._parts
@@ -78,7 +78,7 @@ class Outcome:
         ]
 
     def of(self, index: int) -> Stored | Exception:
-        """What became of this record. The outcome is set."""
+        """The outcome of this record. The outcome of the batch is set."""
         part = self._parts[bisect_right(self._parts, index, key=_begin) - 1]
         if isinstance(part.result, Exception):
             return part.result
@@ -86,11 +86,11 @@ class Outcome:
         return Stored(topic=part.result.topic, seq=seq, partition=part.result.partition)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Until it is known; False after `timeout` seconds without it."""
+        """Wait until it is known. False if it is not known after `timeout` seconds."""
         return self._finished.wait(timeout)
 
     def when_set(self, callback: Callable[[], None]) -> None:
-        """Calls it once the outcome is known: at once, or later in another thread."""
+        """Call this once the outcome is known: at once, or later in another thread."""
         with self._lock:
             if not self._finished.is_set():
                 self._callbacks.append(callback)
@@ -98,7 +98,7 @@ class Outcome:
         callback()
 
     async def wait_async(self) -> None:
-        """Until it is known. For one event loop, whose thread sets it."""
+        """Wait until it is known. For one event loop, whose thread sets it."""
         if self._finished.is_set():
             return
         known: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -111,13 +111,13 @@ def _begin(part: Part) -> int:
 
 
 class _Handle(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """A record that a producer took."""
+    """A record that a producer has accepted."""
 
     _outcome: Outcome
     _index: int
 
     def done(self) -> bool:
-        """Whether it is known what became of the record."""
+        """Whether the outcome of the record is known."""
         return self._outcome.is_set
 
     def _stored(self) -> Stored:
@@ -132,21 +132,21 @@ class _Handle(msgspec.Struct, frozen=True, eq=False, gc=False):
 
 
 class Sent(_Handle, frozen=True, eq=False, gc=False):
-    """A record that a Producer took. Any thread may ask what became of it, and asyncio code may await it."""
+    """A record that a Producer has accepted. Any thread may ask for its outcome, and asyncio code may await it."""
 
     def result(self, timeout: float | None = None) -> Stored:
-        """Where it is stored; waits for it, at most `timeout` seconds (then TimeoutError). Raises why it is not stored:
-        an error of `topics_client.errors`, whose `outcome` says whether it may be stored nevertheless."""
+        """Where the record is stored. Waits for that, at most `timeout` seconds (then TimeoutError). If it is not
+        stored, raises an error of `topics_client.errors`, whose `outcome` says whether it may be stored after all."""
         self._wait(timeout)
         return self._stored()
 
     def exception(self, timeout: float | None = None) -> Exception | None:
-        """Why it is not stored, None if it is; waits like `result`."""
+        """Why it is not stored, None if it is. Waits like `result`."""
         self._wait(timeout)
         return self._error()
 
     def future(self) -> Future[Stored]:
-        """A future with the same result, for what wants one: `concurrent.futures.wait`, callbacks."""
+        """A future with the same result, for code that needs one: `concurrent.futures.wait`, callbacks."""
         self._outcome.ask(self._index)
         future: Future[Stored] = Future()
         future.set_running_or_notify_cancel()
@@ -156,7 +156,7 @@ class Sent(_Handle, frozen=True, eq=False, gc=False):
     def _wait(self, timeout: float | None) -> None:
         self._outcome.ask(self._index)
         if not self._outcome.wait(timeout):
-            raise TimeoutError("It is not known yet what became of the record.")
+            raise TimeoutError("The outcome of the record is not known yet.")
 
     def _complete(self, future: Future[Stored]) -> None:
         error = self._error()
@@ -170,12 +170,12 @@ class Sent(_Handle, frozen=True, eq=False, gc=False):
 
 
 class AsyncSent(_Handle, frozen=True, eq=False, gc=False):
-    """A record that an AsyncProducer took. Awaiting it gives where the record is stored, or raises why it is not: an
-    error of `topics_client.errors`, whose `outcome` says whether it may be stored nevertheless. Giving up waiting
-    changes nothing."""
+    """A record that an AsyncProducer has accepted. Awaiting it returns where the record is stored, or raises an error
+    of `topics_client.errors`, whose `outcome` says whether it may be stored after all. Cancelling the wait changes
+    nothing."""
 
     async def exception(self) -> Exception | None:
-        """Why it is not stored, None if it is; waits until this is known."""
+        """Why it is not stored, None if it is. Waits until this is known."""
         await self._wait()
         return self._error()
 

@@ -14,8 +14,8 @@ _M = 0x5BD1E995
 
 @lru_cache(maxsize=1 << 16)
 def partition_of(tag: str, partitions: int) -> int:
-    """The partition that records with this tag go to. Remembered, because hashing takes longer than the rest of what is
-    done for a record."""
+    """The partition of records with this tag. Cached, because hashing takes longer than the rest of the work for a
+    record."""
     return (_murmur2(tag.encode()) & 0x7FFFFFFF) % partitions
 
 

@@ -1,4 +1,4 @@
-"""The producer: takes records one by one and sends them in batches, from threads of its own."""
+"""The producer: accepts records one by one and sends them in batches, from its own threads."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ class Producer:
     """Appends records in the background, many in one request. Threads may share it. Close it, or use it in a `with`
     block: both wait until every record has an outcome. A normal end of the program closes it too.
 
-    A batch is sent when it is `linger_ms` old or holds `batch_records` records or `batch_bytes` bytes. At most
-    `buffer_bytes` of records wait or are being sent; then `send` blocks, for `max_block_s` seconds at most. `senders`:
-    how many batches, of different topics or partitions, are sent at a time.
+    A batch is sent when it is `linger_ms` old or has `batch_records` records or `batch_bytes` bytes. At most
+    `buffer_bytes` of records wait or are being sent; beyond that `send` blocks, for at most `max_block_s` seconds.
+    `senders`: how many batches, of different topics or partitions, are sent at a time.
 
-    Every batch has an idempotency key. A batch whose outcome is unknown is sent again with the same key, for as long as
-    the client's retry policy says, so that nothing is stored twice. Records of one topic and partition are stored in
-    the order in which they were sent, but for batches that fail: the ones after them are sent all the same. A record
-    that the broker refuses for what it is (too large, its tag) fails alone: the others of its batch are stored.
+    Every batch has an idempotency key. A batch whose outcome is unknown is sent again with the same key, within the
+    client's retry policy, so that nothing is stored twice. Records of one topic and partition are stored in the order
+    in which they were sent, except for batches that fail: the batches after them are still sent. A record that the
+    broker refuses for its content (its size, its tag) fails alone: the others of its batch are stored.
 
-    Records that were not acknowledged are lost when the process dies.
+    Records that are not acknowledged are lost when the process dies.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Producer:
         if error is None:
             self.close()
         else:
-            # The error of the block is the one to be seen.
+            # The error of the block takes precedence.
             with suppress(Exception):
                 self.close()
 
@@ -91,12 +91,12 @@ class Producer:
         meta: Any = None,
         partition: int | None = None,
     ) -> Sent:
-        """Takes one record: a Python value, a NewRecord, a Record from a read, or `bytes` with JSON. Returns at once
+        """Accept one record: a Python value, a NewRecord, a Record from a read, or `bytes` with JSON. Returns at once
         unless the buffer is full; the handle says later where the record is stored.
 
-        In a topic with several partitions, the tag selects the partition, as in any append; records without one are
-        spread by batches. Raises InvalidRequest for what JSON cannot represent, BufferFull and ProducerClosed; and what
-        asking for a topic's partitions raises, which it does once a minute.
+        In a topic with several partitions, the tag selects the partition, as in any append. Records without a tag are
+        distributed by batches. Raises InvalidRequest for values that JSON cannot represent, BufferFull, ProducerClosed,
+        and the errors of the request for a topic's partitions, which it makes once a minute.
         """
         value, text = encoded(record, tag, meta)
         producing, batching = self._producing, self._batching
@@ -113,11 +113,10 @@ class Producer:
         return handle
 
     def flush(self, timeout: float | None = None) -> None:
-        """Sends what was taken so far, and waits until every record of it has an outcome. Raises TimeoutError after
-        `timeout` seconds: what is left is sent all the same.
+        """Send all accepted records, and wait until each has an outcome. Raises TimeoutError after `timeout` seconds;
+        the remaining records are still sent.
 
-        Then raises the first error that none of the handles of its records was asked about, if there was one since the
-        last flush.
+        Then, if a record has failed since the last flush and nobody asked its handle, raises the first such error.
         """
         until = None if timeout is None else time.monotonic() + timeout
         with self._lock:
@@ -132,7 +131,7 @@ class Producer:
             raise untold
 
     def close(self, timeout: float | None = None) -> None:
-        """Takes no more records, and does what `flush` does. The client stays open."""
+        """Accept no more records, and do what `flush` does. The client stays open."""
         with self._lock:
             self._producing.closed = True
             self._room.notify_all()
@@ -161,8 +160,8 @@ class Producer:
                 steps.send(state)
 
     def _wait_for_room(self, size: int) -> None:
-        """Until the buffer has room for so many bytes. The lock is held."""
-        # Batches need not wait for more records: there is no room for any.
+        """Wait until the buffer has room for this many bytes. The lock is held."""
+        # Batches need not wait for more records, because there is no room for any.
         self._batching.flush()
         self._wake()
         if not self._room.wait_for(lambda: self._producing.closed or self._batching.has_room(size), self._max_block_s):
@@ -173,17 +172,17 @@ class Producer:
             raise ProducerClosed("The producer was closed before there was room for the record.")
 
     def _wake(self) -> None:
-        """Some thread looks for what to send. The lock is held."""
+        """Make some thread look for a batch to send. The lock is held."""
         self._batching.woken = False
         if self._idle:
             self._work.notify()
         elif len(self._threads) < self._most_threads and not self._batching.is_empty:
             thread = threading.Thread(target=self._run, name="topics-producer", daemon=True)
             try:
-                with deadlines.lifted():  # some builds of Python hand context variables on to threads
+                with deadlines.lifted():  # some builds of Python pass context variables on to threads
                     thread.start()
             except RuntimeError:
-                # The program is at its end, where no thread can be started: those that there are do it.
+                # The program is ending, so no thread can be started. The existing ones do the work.
                 if not self._threads:
                     raise
             else:
@@ -193,7 +192,7 @@ class Producer:
         while (batch := self._take()) is not None:
             parts = self._append(batch)
             with self._lock:
-                # At one blow: a flush sees the batch unfinished, or its outcome and its errors.
+                # In one step: a flush sees the batch unfinished, or its outcome and its errors.
                 callbacks = self._producing.finish(batch, parts)
                 if self._batching.woken and self._idle:
                     self._wake()

@@ -1,5 +1,5 @@
-"""What producers do, whoever waits: which batch a record goes into, the calls for a batch, what is told in the end. No
-I/O, clock or threads of its own.
+"""The common part of both producers: which batch a record goes into, the calls for a batch, and what is reported.
+Without I/O, clock or threads.
 """
 
 from __future__ import annotations
@@ -18,21 +18,22 @@ from topics_client.partitioning import partition_of
 from topics_client.values import Appended, NewRecord, Record, TopicState
 from topics_client.wire import Call
 
-#: A topic's number of partitions is asked for again after this time; of one that does not exist, after the other.
+#: How long a topic's number of partitions is used before it is asked for again; the second is for a topic that does not
+#: exist.
 _PARTITIONS_S, _ABSENT_S = 60.0, 1.0
-#: The most records that the broker takes in one append.
+#: The most records that the broker accepts in one append.
 _MOST_RECORDS = 10_000
-#: Failed batches that nobody asked about and that the next flush tells of. Of more, the latest.
+#: Failed batches that nobody asked about and that the next flush reports. If there are more, the latest ones.
 _MOST_FAILED = 64
-#: Refusals of a request for what is in it, or for how much: a smaller one may be taken.
+#: Refusals of a request for its content or its size. A smaller request may be accepted.
 _SIZES = frozenset({"record_too_large", "batch_too_large", "payload_too_large"})
 
-#: Calls to make; each is answered with its value, or with what it raised.
+#: Calls to make. Each is answered with its value, or with the error that it raised.
 Steps: TypeAlias = "Generator[Call[Any], Any, list[Part]]"
 
 
 class Producing:
-    """Not thread-safe, but for `lane` and `steps`: its user holds a lock for the rest."""
+    """Not thread-safe, except for `lane` and `steps`: its user holds a lock for the other methods."""
 
     def __init__(
         self,
@@ -56,14 +57,14 @@ class Producing:
         self.closed = False
         self._node = node
         self._now = now
-        #: By topic: how many partitions it has (0: not known), and until when this is taken for true.
+        #: By topic: how many partitions it has (0: unknown), and until when this is used.
         self._partitions: dict[str, tuple[int, float]] = {}
         self._failed: deque[Outcome] = deque(maxlen=_MOST_FAILED)
 
     # -- records -------------------------------------------------------------------------------------------------------
 
     def lane(self, topic: str, record: Any, partition: int | None) -> Lane | None:
-        """Where the record goes. None: the topic's partitions have to be asked for first, by `asking`."""
+        """The lane of the record. None: the topic's partitions have to be asked for first, with `asking`."""
         if partition is not None:
             return (topic, int(partition))
         count, until = self._partitions.get(topic, (0, 0.0))
@@ -75,7 +76,7 @@ class Producing:
         return (topic, None if tag is None or not count else partition_of(tag, count))
 
     def asking(self, topic: str) -> Generator[Call[TopicState], TopicState, None]:
-        """The call that asks for a topic's partitions; thrown in is what it raised."""
+        """The call that asks for a topic's partitions. Its error is thrown in."""
         known_s = _PARTITIONS_S
         try:
             state = yield calls.state(topic, touch=False)
@@ -84,7 +85,8 @@ class Producing:
             # The first append creates it, with one partition.
             count, known_s = 1, _ABSENT_S
         except Forbidden:
-            # A key that may only write. The broker chooses, and refuses a batch whose tags differ in their partition.
+            # The key may only write. The broker chooses the partition, and refuses a batch whose tags belong to
+            # several.
             count = 0
         self._partitions[topic] = (count, self._now() + known_s)
 
@@ -98,12 +100,12 @@ class Producing:
     def steps(self, batch: Batch) -> Steps:
         """The appends of a batch: one, unless the broker refuses it for some of its records.
 
-        Then it goes again in parts, in order, until what is refused is single records. A part has a key of its own: the
-        key of a refused append is that of other records.
+        Then the batch is sent again in parts, in order, until only single records are refused. A part has a key of its
+        own, because the key of a refused append belongs to other records.
         """
         topic, partition = batch.lane
         parts: list[Part] = []
-        #: What is left, the next part last.
+        #: The remaining parts, the next one last.
         left = [(0, len(batch.records))]
         while left:
             begin, end = left.pop()
@@ -121,12 +123,12 @@ class Producing:
                     left += reversed(cuts)
                 else:
                     parts.append(Part(begin, end, error))
-            except Exception as error:  # the client was closed, or a bug: the records' handles say so
+            except Exception as error:  # the client was closed, or there is a bug: the records' handles report it
                 parts.append(Part(begin, end, error))
         return parts
 
     def finish(self, batch: Batch, parts: list[Part]) -> list[Callable[[], None]]:
-        """The batch has ended so. Returns callbacks to call, without the lock: they may send."""
+        """The batch has ended with this outcome. Returns callbacks to call without the lock: they may send."""
         callbacks = batch.outcome.set(parts)
         if batch.outcome.has_errors:
             self._failed.append(batch.outcome)
@@ -134,14 +136,14 @@ class Producing:
         return callbacks
 
     def untold(self) -> Exception | None:
-        """The first error that no handle was asked about, since the last call."""
+        """The first error since the last call that no handle was asked about."""
         failed = [error for each in self._failed for error in each.unasked()]
         self._failed.clear()
         return failed[0] if failed else None
 
 
 def encoded(record: Any, tag: str | None, meta: Any) -> tuple[Any, bytes]:
-    """What `send` was given, as one value and as JSON text. Raises InvalidRequest."""
+    """The argument of `send`, as one value and as JSON text. Raises InvalidRequest."""
     if tag is not None or meta is not None:
         record = NewRecord(data=record, tag=tag, meta=meta)
     return record, encode_record(record, "record")
@@ -157,7 +159,8 @@ def _cuts(error: TopicsError, begin: int, end: int) -> list[tuple[int, int]]:
         return []
     head = field.removeprefix("records[").partition("]")[0]
     at = begin + int(head) if head.isdecimal() and int(head) < count else None
-    # The one that the broker names goes by itself: it may be right, beside others. Unnamed, it is in one of the halves.
+    # The record that the broker names is sent alone: it may be valid in another batch. If none is named, it is in one
+    # of the halves.
     cuts = (
         [(begin, begin + count // 2), (begin + count // 2, end)]
         if at is None

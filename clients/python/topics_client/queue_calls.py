@@ -1,4 +1,4 @@
-"""The calls of queues: what to send, and how to read what comes back. No I/O.
+"""The calls of queues: requests, and parsers of the answers. No I/O.
 
 Source: docs/reference/api.md#queues.
 """
@@ -16,14 +16,14 @@ from topics_client.errors import LeaseLost
 from topics_client.values import Claimed, Job, JobPage, Paused, Purged, Redriven, Settled
 from topics_client.wire import Call, Replay
 
-#: Most jobs in one ack, nack or extend.
+#: The most jobs in one ack, nack or extend.
 MAX_SEQS = 1000
-#: The broker's bound on how long a claim waits.
+#: The broker's limit on how long a claim waits.
 MAX_WAIT_MS = 30_000
 
 
 class ClaimOptions(TypedDict, total=False):
-    """What `claim` can be told besides queue and node; left out = the broker's default."""
+    """Options of `claim`; omitted = the broker's default."""
 
     max: int
     lease_ms: int | None
@@ -32,7 +32,7 @@ class ClaimOptions(TypedDict, total=False):
 
 
 class NackOptions(TypedDict, total=False):
-    """What `nack` can be told besides the jobs; left out = the broker's default."""
+    """Options of `nack`; omitted = the broker's default."""
 
     delay_ms: int | None
     penalty: bool
@@ -40,7 +40,7 @@ class NackOptions(TypedDict, total=False):
 
 
 class RedriveOptions(TypedDict, total=False):
-    """What `redrive` can be told besides the queue; left out = the broker's default."""
+    """Options of `redrive`; omitted = the broker's default."""
 
     source: str | None
     max: int
@@ -51,7 +51,7 @@ class RedriveOptions(TypedDict, total=False):
 
 
 def claim(topic: str, node: str, options: ClaimOptions) -> Call[Claimed]:
-    """A claim always carries a key, a random one if need be: a repetition is given the jobs of a lost answer."""
+    """A claim always has a key, a random one unless given: a repetition gets the jobs of a lost answer."""
     fields = {"node": node, "attempt_key": uuid.uuid4().hex, **_given(options)}
     wait_s = min(options.get("wait_ms", 0), MAX_WAIT_MS) / 1000
     return Call(
@@ -91,7 +91,7 @@ def extend(
 
 
 def _settling(name: str, topic: str, fields: dict[str, Any], strict: bool, skip_lost: bool) -> Call[Settled]:
-    # Twice has the effect of once, but a strict call would take its own first try for somebody else's.
+    # A repetition has no further effect, but a strict call would take its own first attempt for that of another caller.
     target = topic_path(topic, f"/{name}") + ("?strict=true" if strict else "")
     replay = Replay.IF_UNTOUCHED if strict else Replay.SAFE
     request = sending("POST", target, fields, replay=replay)
@@ -100,10 +100,10 @@ def _settling(name: str, topic: str, fields: dict[str, Any], strict: bool, skip_
 
 
 def _check_none_lost(name: str, node: str, settled: Settled, perhaps_done: bool) -> None:
-    """Raises LeaseLost for what was skipped.
+    """Raises LeaseLost for the skipped jobs.
 
-    Not of an ack or nack whose first try may have been carried out: then that is why, most likely; and who takes a job
-    that is done for a lost one may undo its work. An extension can be repeated.
+    Not for an ack or nack whose first attempt may have been carried out: that is then the likely reason, and a caller
+    that takes a done job for a lost one may undo its work. An extension can be repeated.
     """
     if not settled.skipped or (perhaps_done and name != "extend"):
         return
@@ -117,7 +117,7 @@ def _check_none_lost(name: str, node: str, settled: Settled, perhaps_done: bool)
 
 
 def _named(jobs: Iterable[Job | int]) -> dict[str, Any]:
-    """The jobs by seq, and by lease where it is known: so that a late call does nothing to the next holder's."""
+    """The jobs by seq, and by lease where it is known, so that a late call does not affect the next holder's lease."""
     all_jobs = list(jobs)
     lease_ids = [job.lease_id if isinstance(job, Job) else "" for job in all_jobs]
     seqs = [job.seq if isinstance(job, Job) else job for job in all_jobs]

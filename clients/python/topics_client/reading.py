@@ -1,4 +1,4 @@
-"""An iteration over a durable consumer: what is read next, what was handled, and what is committed when. No I/O.
+"""Iterating over a durable consumer: what is read next, what was handled, and what is committed when. No I/O.
 
 Source: docs/reference/api.md#consumers.
 """
@@ -27,13 +27,13 @@ CommitMode: TypeAlias = Literal["record", "batch", "manual"]
 Start: TypeAlias = "Literal['earliest', 'head'] | int"
 Item: TypeAlias = "Record | Tombstone"
 
-#: What is to be done; each is answered with its value, or with what it raised.
+#: Steps to take. Each is answered with its value, or with the error that it raised.
 Step: TypeAlias = "Call[Any] | Listen | Stream"
 Steps: TypeAlias = Generator[Step, Any, T]
 
-#: How often it is looked whether the topic has more partitions.
+#: How often to check whether the topic has more partitions.
 PARTITIONS_S = 60.0
-#: Of several partitions without a stream, one after the other is waited for, so long together and at least.
+#: Without a stream, several partitions are waited for one after the other, for this long together, and at least.
 _ROUND_MS, _LEAST_MS = 1000, 100
 
 
@@ -42,32 +42,32 @@ class PartitionCursor:
 
     def __init__(self, partition: int, epoch: int, seq: int, follower: Follower) -> None:
         self.partition = partition
-        #: Of the topic in which the position is.
+        #: The epoch of the topic that the position belongs to.
         self.epoch = epoch
         self.follower = follower
         self.handled_seq = seq
         self.committed_seq = seq
-        #: There may be records that a read gives at once.
+        #: Whether a read may return records at once.
         self.is_behind = True
-        #: The topic was made again, without the consumer.
+        #: The topic was created again, without the consumer.
         self.is_gone = False
 
     def handle_all(self) -> None:
-        """Every item was handled: with what was passed over, as deleted or not asked for. It would be examined again
-        after a restart."""
+        """Every item was handled, and so were records that were skipped because they are deleted or not selected.
+        Otherwise they would be examined again after a restart."""
         if not self.is_gone:
             self.handled_seq = max(self.handled_seq, self.follower.from_seq)
 
 
 class Reading:
-    """What there is between the caller and the broker.
+    """The state of an iteration, between the caller and the broker.
 
-    An item is handled when the next one is asked for, or when it is committed; only what was handled is ever committed.
+    An item is handled when the next one is requested, or when it is committed. Only handled items are ever committed.
     After any failure the items that were not committed come again, and none is skipped. Partitions take turns until
-    nothing is left in any; then the broker pushes what is new.
+    none has stored records left; then the broker pushes new ones.
 
-    `begin`, `next_item`, `commit` and `leave` return generators of steps to take, and throw in what a step raised.
-    After an error they are made anew: everything that counts is in this object.
+    `begin`, `next_item`, `commit` and `leave` return generators of steps to take. The error of a step is thrown in.
+    After an error new generators are made: the whole state is in this object.
     """
 
     def __init__(
@@ -83,28 +83,28 @@ class Reading:
         self._consumer = consumer
         self._mode = mode
         self._start: Start = start
-        #: None: all there are.
+        #: None: all partitions.
         self._partition = options.get("partition")
         self._options: ReadOptions = options
         self._now = now
         self._listening = Listening(topic, options, now)
         self._asked_s = 0.0
-        #: By partition, that which is read next first.
+        #: By partition, the one that is read next first.
         self._cursors: dict[int, PartitionCursor] = {}
         self._items: deque[Item] = deque()
-        #: Given to the caller, and not known to be handled.
+        #: Returned to the caller, and not known to be handled.
         self._given: Item | None = None
 
     @property
     def committed(self) -> dict[int, int]:
-        """By partition: a new reader of this consumer goes on after this seq."""
+        """By partition: a new reader of this consumer continues after this seq."""
         return {number: self._cursors[number].committed_seq for number in sorted(self._cursors)}
 
     def begin(self) -> Steps[None]:
-        """Looks where the consumer stands; makes it where there is none."""
+        """Find the positions of the consumer, and create it if it does not exist."""
         if self._cursors:
             return
-        # Before the positions: should the topic be made again in between, they are known to be of another epoch.
+        # Before the positions: if the topic is created again in between, they are known to belong to another epoch.
         state = yield from self._ask_state()
         cursors: dict[int, PartitionCursor] = {}
         for number in self._numbers(state):
@@ -112,8 +112,8 @@ class Reading:
         self._cursors = cursors
 
     def next_item(self, *, may_listen: bool = True) -> Steps[Item]:
-        """The next record or loss; waits for it. What was given before is handled. Without `may_listen` no stream is
-        waited for."""
+        """The next record or loss. Waits for it. Everything returned before is handled. Without `may_listen` it does
+        not wait for a stream."""
         yield from self.begin()
         if self._given is not None:
             self._handle(self._given)
@@ -129,7 +129,7 @@ class Reading:
                 self._handle_all()
 
     def commit(self, item: Item | None) -> Steps[None]:
-        """Stores the position after this one, or after all that were given."""
+        """Store the position after this item, or after all returned items."""
         if item is None:
             if self._given is not None:
                 self._handle(self._given)
@@ -142,7 +142,8 @@ class Reading:
         yield from self._store(cursor, _last_seq(item))
 
     def leave(self) -> Steps[None]:
-        """Stores what was handled, unless the caller does this by hand. The one given last may not have been."""
+        """Store what was handled, unless the caller commits by itself. The last returned item may not have been
+        handled."""
         if self._listening.is_open:
             self._listening.closed()
             yield Stream.CLOSE
@@ -174,7 +175,7 @@ class Reading:
 
     def _store(self, cursor: PartitionCursor, seq: int) -> Steps[None]:
         if seq > cursor.committed_seq:
-            # A conflict: it went with a topic that was deleted and made again, of which the next read tells.
+            # A conflict: the topic was deleted and created again. The next read reports that.
             with suppress(EpochConflict):
                 yield consumer_calls.commit(self._topic, self._consumer, seq, cursor.partition or None, cursor.epoch)
             cursor.committed_seq = seq
@@ -190,7 +191,7 @@ class Reading:
         return state
 
     def _find(self, state: TopicState, number: int, start: Start) -> Generator[Step, Any, PartitionCursor]:
-        """The consumer in this partition; makes it if there is none."""
+        """The consumer in this partition. It is created if it does not exist."""
         try:
             found: ConsumerState = yield consumer_calls.get(self._topic, self._consumer, number or None)
         except ConsumerNotFound:
@@ -206,7 +207,7 @@ class Reading:
         return consumer_calls.put(self._topic, self._consumer, {"start": start, "partition": number or None})
 
     def _make_again(self) -> Steps[None]:
-        """Where the topic was made again, it is read from its beginning, by a consumer that is made again too."""
+        """A topic that was created again is read from its beginning, with a consumer that is created again too."""
         gone = [cursor.partition for cursor in self._cursors.values() if cursor.is_gone]
         if not gone:
             return
@@ -219,7 +220,7 @@ class Reading:
                 del self._cursors[number]
 
     def _look_for_partitions(self) -> Steps[bool]:
-        """Takes in partitions that are new, and leaves those that went with an earlier topic. True: there were such."""
+        """Add new partitions, and drop those of an earlier topic. True if there were any."""
         state = yield from self._ask_state()
         numbers = self._numbers(state)
         gone = self._cursors.keys() - numbers
@@ -227,7 +228,7 @@ class Reading:
             del self._cursors[number]
         added = [number for number in numbers if number not in self._cursors]
         for number in added:
-            # Whatever is in it came after the consumer.
+            # All its records came after the consumer was created.
             self._cursors[number] = yield from self._find(state, number, "earliest")
         if gone or added:
             self._listening.forget_session()
@@ -237,7 +238,7 @@ class Reading:
     # -- what comes next -----------------------------------------------------------------------------------------------
 
     def _fetch(self, *, may_listen: bool) -> Steps[None]:
-        """One step on: some items, or none. No item is left of before."""
+        """One step: some items, or none. No earlier item is left."""
         if self._partition is None and self._now() - self._asked_s >= PARTITIONS_S:
             yield from self._look_for_partitions()
         listens = may_listen and self._listening.is_possible
@@ -254,7 +255,7 @@ class Reading:
             yield from self._read(next(iter(self._cursors.values())), wait_ms)
 
     def _read(self, cursor: PartitionCursor, wait_ms: int | None) -> Steps[None]:
-        # The others come first next time.
+        # The other partitions come first next time.
         self._cursors[cursor.partition] = self._cursors.pop(cursor.partition)
         try:
             found: list[Item] = yield cursor.follower.call(wait_ms)
@@ -266,7 +267,7 @@ class Reading:
         cursor.is_behind = not cursor.follower.is_caught_up
 
     def _listen(self) -> Steps[None]:
-        """What the broker pushes next. Whatever is no record is left to reads, which say it in their way."""
+        """What the broker pushes next. Anything but records is left to reads, which report it in their way."""
         listening = self._listening
         try:
             if not listening.is_open:
@@ -288,7 +289,7 @@ class Reading:
         self._read_again()
 
     def _take(self, event: Watched) -> bool:
-        """False: a read has to say what this is."""
+        """False: a read has to find out what this is."""
         if event.kind == "caught-up":
             return True
         cursor = self._cursors.get(event.partition)
@@ -299,7 +300,7 @@ class Reading:
         return True
 
     def _hang_up(self) -> Steps[None]:
-        """The next records come by reads."""
+        """The next records come from reads."""
         if self._listening.is_open:
             self._listening.closed()
             yield Stream.CLOSE
@@ -313,5 +314,5 @@ class Reading:
 def _last_seq(item: Item) -> int:
     if isinstance(item, Record):
         return item.seq
-    # That a topic was made again is no position in it.
+    # That a topic was created again is not a position in it.
     return 0 if item.reason == "recreated" else item.gap_to

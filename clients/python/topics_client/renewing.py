@@ -1,8 +1,8 @@
-"""Keeping the leases of jobs that are being done.
+"""Keeps the leases of jobs alive while the jobs are being done.
 
-`Holding` knows which jobs these are and when to renew them: a state machine without I/O. `Renewing` does it from a
-thread, `AsyncRenewing` from a task, beside whatever does the jobs. A lease is renewed for as long as its job is neither
-settled nor lost; when the program dies nobody renews it, and others get the job.
+`Holding` knows which jobs these are and when to renew them: a state machine without I/O. `Renewing` renews them from a
+thread, `AsyncRenewing` from a task. A lease is renewed until its job is acked, nacked or lost. When the program dies
+nobody renews it, and others get the job.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 #: A lease is renewed when this share of it has passed, and tried again this share later if that fails.
 _RENEW_AT, _AGAIN_AFTER = 1 / 3, 1 / 10
-#: So long the end of the work waits for a renewal that is under way.
+#: How long the end of the work waits for a renewal in progress.
 _LEAVE_S = 1.0
 
 
 class Holding:
-    """The jobs of one worker that are begun and not settled, by lease."""
+    """The jobs of one worker that are begun and not acked or nacked, by lease."""
 
     def __init__(self, topic: str, node: str, lease_ms: int, now: Callable[[], float]) -> None:
         self._topic = topic
@@ -42,16 +42,16 @@ class Holding:
 
     @property
     def jobs(self) -> list[Job]:
-        """Those that are held."""
+        """The held jobs."""
         return list(self._jobs.values())
 
     def begin(self, job: Job) -> None:
-        """It was claimed just now, and is being done."""
+        """The job was just claimed, and is being done."""
         self._jobs[job.lease_id] = job
         self._due[job.lease_id] = self._now() + self._lease_ms / 1000 * _RENEW_AT
 
     def end(self, topic: str, node: str, jobs: Iterable[Job | int]) -> None:
-        """These were settled, or somebody else's: nothing is renewed any more."""
+        """These jobs were acked or nacked, or belong to others now: nothing is renewed any more."""
         if (topic, node) != (self._topic, self._node):
             return
         named = [job.lease_id if isinstance(job, Job) else job for job in jobs]
@@ -64,11 +64,11 @@ class Holding:
         self._due.pop(lease_id, None)
 
     def wait_s(self) -> float | None:
-        """Seconds until something is due; None while nothing is held."""
+        """Seconds until something is due. None while nothing is held."""
         return max(0.0, min(self._due.values()) - self._now()) if self._due else None
 
     def due(self) -> list[Job]:
-        """What is to be renewed now, as much as one call takes."""
+        """The jobs to renew now, as many as one call takes."""
         now = self._now()
         return [self._jobs[each] for each, at in self._due.items() if at <= now][: queue_calls.MAX_SEQS]
 
@@ -77,7 +77,7 @@ class Holding:
         return queue_calls.extend(self._topic, self._node, jobs, self._lease_ms)
 
     def renewed(self, jobs: list[Job], outcome: Settled | TopicsError) -> None:
-        """What came of it. Lost leases are let go: settling their jobs says so."""
+        """The answer to a renewal. Lost leases are dropped: an ack or nack of their jobs reports the loss."""
         lost: set[int] = set()
         again_s = self._lease_ms / 1000 * _RENEW_AT
         if isinstance(outcome, Settled):
@@ -94,7 +94,7 @@ class Holding:
 
 
 class Renewing:
-    """A thread that renews what is held, for as long as this is entered. `call` makes a call, once."""
+    """A thread that renews what is held, within a `with` block. `call` makes a call, once."""
 
     def __init__(self, holding: Holding, call: Callable[[Call[Settled]], Settled]) -> None:
         self._holding = holding
@@ -104,7 +104,7 @@ class Renewing:
         self._thread = threading.Thread(target=self._run, name="topics-leases", daemon=True)
 
     def __enter__(self) -> Self:
-        with deadlines.lifted():  # some builds of Python hand context variables on to threads
+        with deadlines.lifted():  # some builds of Python pass context variables on to threads
             self._thread.start()
         return self
 
@@ -117,7 +117,7 @@ class Renewing:
         self._thread.join(_LEAVE_S)
 
     def wait_for_room(self, most: int) -> None:
-        """Until fewer than so many jobs are held."""
+        """Wait until fewer jobs than this are held."""
         with self._changed:
             self._changed.wait_for(lambda: len(self._holding) < most)
 

@@ -1,10 +1,10 @@
-"""When to try again, and how long to wait first. A state machine without I/O, clock or randomness of its own.
+"""When to try again, and how long to wait first. A state machine without I/O, clock or randomness.
 
-A call is repeated only when that cannot do anything twice (`wire.Replay`), only after errors that may pass, and only
-while the next try begins within `total_s` and before the caller's deadline. Waits are drawn at random between 0 and a
-doubling bound (full jitter), so that clients thrown off together do not come back together; what the broker asks for
-(Retry-After) is added in front.
-All calls of a client share a budget: without one, a broker that answers late would get a multiple of its load.
+A call is repeated only if that cannot have an effect twice (`wire.Replay`), only after errors that may pass, and only
+while the next attempt begins within `total_s` and before the caller's deadline. Waits are random between 0 and a
+doubling limit (full jitter), so that clients that failed together do not return together. The wait that the broker asks
+for (Retry-After) comes before that. All calls of a client share a budget: without one, a broker that answers late would
+get a multiple of its load.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from topics_client.wire import Call, NoReply, Replay, Reply, Request
 
 T = TypeVar("T")
 
-#: 2 ** 30 times the base is beyond every cap; more would only overflow.
+#: 2 ** 30 times the base is above every cap; more would only overflow.
 _MAX_DOUBLINGS = 30
 
 
@@ -29,9 +29,9 @@ _MAX_DOUBLINGS = 30
 class RetryPolicy:
     """How long and how eagerly to retry; seconds. total_s 0 = never.
 
-    `total_s` must stay below the topic's idempotency_window_ms (120 s by default): a key that is repeated after the
-    window has ended is a new key to the broker. `reconnect` False: a broker that cannot be reached is an error at
-    once, while one that answers "not now" is still asked again.
+    `total_s` must stay below the topic's idempotency_window_ms (120 s by default): after the window, a repeated key is
+    a new key to the broker. `reconnect` False: a broker that cannot be reached is an error at once, while one that
+    answers "not now" is still asked again.
     """
 
     total_s: float = 60.0
@@ -40,7 +40,7 @@ class RetryPolicy:
     reconnect: bool = True
 
     def backoff_s(self, tries: int, error: TopicsError, draw: float) -> float:
-        """The wait after that many failed tries; `draw` is uniform in [0, 1)."""
+        """The wait after this many failed attempts; `draw` is uniform in [0, 1)."""
         bound = min(self.cap_s, self.base_s * 2 ** min(tries - 1, _MAX_DOUBLINGS))
         asked = error.retry_after_s if isinstance(error, ApiError) else None
         return (asked or 0.0) + bound * draw
@@ -49,16 +49,16 @@ class RetryPolicy:
 class RetryBudget:
     """How many retries all calls of a client may make together: a token bucket, for any number of threads.
 
-    Every call earns `share` of a retry, and every second `per_second` of them; at most `burst` are saved. A retry that
-    is not earned yet waits until it is. No call is given up for this: if that takes longer than the call may, its retry
-    comes at a random moment of the time that is left.
+    Every call earns `share` of a retry, and every second earns `per_second` retries; at most `burst` are saved. A retry
+    that is not earned yet waits until it is. No call is given up because of that: if it would take longer than the call
+    may, the retry comes at a random moment of the remaining time.
     """
 
     def __init__(self, *, share: float = 0.1, per_second: float = 10.0, burst: float = 20.0) -> None:
         self._share = share
         self._per_second = max(per_second, 1e-9)
         self._burst = burst
-        #: Below zero: as many retries wait.
+        #: Below zero: this many retries wait.
         self._tokens = burst
         self._counted_at: float | None = None
         self._lock = threading.Lock()
@@ -69,7 +69,7 @@ class RetryBudget:
             self._tokens = min(self._burst, self._tokens + self._share)
 
     def wait_s(self, now: float) -> float:
-        """Takes one; returns the seconds until it is earned."""
+        """Take one retry. Returns the seconds until it is earned."""
         with self._lock:
             if self._counted_at is not None:
                 self._tokens = min(self._burst, self._tokens + (now - self._counted_at) * self._per_second)
@@ -78,14 +78,14 @@ class RetryBudget:
             return max(0.0, -self._tokens / self._per_second)
 
     def give_back(self) -> None:
-        """One that was taken is not used, or not when it is earned."""
+        """A retry that was taken is not used, or not when it is earned."""
         with self._lock:
             self._tokens = min(self._burst, self._tokens + 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pause:
-    """Wait that long, then ask for the next step. `error` is what the last try ended with."""
+    """Wait this long, then ask for the next step. `error` is that of the last attempt."""
 
     seconds: float
     error: TopicsError
@@ -104,10 +104,10 @@ def exchange(
     budget: RetryBudget,
     ends_s: float = math.inf,
 ) -> Generator[Step, Reply | NoReply | None, T]:
-    """Carries one call through its tries. Yields a Request (send back its Reply or NoReply) or a Pause (send None).
+    """Carries one call through its attempts. Yields a Request (send back its Reply or NoReply) or a Pause (send None).
 
-    Returns the call's value, or raises the last try's error with `tries` and `tried_for_s` filled in. No Request comes
-    at `ends_s` (by `now`) or later: DeadlineExceeded then, from the last try's error.
+    Returns the call's value, or raises the last attempt's error with `tries` and `tried_for_s` filled in. No Request is
+    yielded at `ends_s` (in the time of `now`) or later: then DeadlineExceeded is raised from the last attempt's error.
     """
     began = now()
     budget.earn()
@@ -137,7 +137,7 @@ def exchange(
             if lost or not may_repeat(call.request, error):
                 raise
             seconds = policy.backoff_s(tries, error, draw())
-            # Waiting for longer than is left would only put the same error off.
+            # Waiting for longer than is left would only postpone the same error.
             if policy.total_s <= 0 or error.tried_for_s + seconds > policy.total_s:
                 raise
             if ended + seconds >= ends_s:
@@ -160,7 +160,7 @@ def _exceeded(last: TopicsError | None, perhaps_done: bool) -> DeadlineExceeded:
 
 
 def _within_budget(seconds: float, left_s: float, budget: RetryBudget, now: float, draw: Callable[[], float]) -> float:
-    """The wait before a retry, of which there shall be no more than the budget has."""
+    """The wait before a retry, with no more retries than the budget has."""
     earned_s = budget.wait_s(now)
     if earned_s <= left_s:
         return max(seconds, earned_s)
@@ -169,7 +169,7 @@ def _within_budget(seconds: float, left_s: float, budget: RetryBudget, now: floa
 
 
 def may_repeat(request: Request, error: TopicsError) -> bool:
-    """Whether a repetition makes sense and cannot do anything twice."""
+    """Whether a repetition makes sense and cannot have an effect twice."""
     if not error.transient or request.replay is Replay.NEVER:
         return False
     return request.replay is Replay.SAFE or error.outcome == "none"

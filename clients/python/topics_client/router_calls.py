@@ -1,4 +1,4 @@
-"""The calls of routers: what to send, and how to read what comes back. No I/O.
+"""The calls of routers: requests, and parsers of the answers. No I/O.
 
 Source: docs/reference/api.md#routers.
 """
@@ -27,7 +27,7 @@ def put_router(router: str, source: str, dest: str, options: RouterOptions) -> C
 def change_router(
     router: str, options: RouterOptions, *, source: str | None = None, dest: str | None = None
 ) -> Call[RouterPut]:
-    """`source` and `dest`: the broker refuses to change them, so given they must be the router's."""
+    """`source` and `dest`: the broker refuses to change them, so if they are given they must be the router's."""
     ends = {name: topic for name, topic in (("source", source), ("dest", dest)) if topic is not None}
     request = sending("PATCH", _path(router), {**ends, **_named(options)})
     return Call(request=request, parse=answers.json_value(RouterPut))
@@ -45,7 +45,7 @@ def routers_page(
 
 
 def delete_router(router: str) -> Call[RouterDeleted]:
-    # Not repeated blindly: somebody may have made it anew between the two.
+    # Not repeated blindly: somebody may have created it again in between.
     request = Request(method="DELETE", target=_path(router), replay=Replay.IF_UNTOUCHED)
     return Call(request=request, parse=answers.json_value(RouterDeleted))
 

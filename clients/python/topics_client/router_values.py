@@ -1,4 +1,4 @@
-"""Routers, as they are told to the broker and as it tells of them."""
+"""Routers: their options, and their state in answers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 
 class RouterOptions(TypedDict, total=False):
-    """What a router can be told besides its source and dest; left out = the default, also of one that exists.
+    """Options of a router; omitted = the default, also for an existing one.
 
     `filter`: a tag, or a predicate such as ["tag", "Glob", "order.*"]. `start`: "head" or "earliest".
     """
@@ -40,8 +40,8 @@ class RouterPut(msgspec.Struct, frozen=True, kw_only=True, rename={"start": "fro
 
 
 class Router(msgspec.Struct, frozen=True, kw_only=True, rename={"start": "from"}):
-    """A router as it is now. `cursor_seq`: everything of the source up to here is copied, or is not to be; `lag`: seqs
-    behind that. `blocked`: code of the error that keeps it from going on."""
+    """A router as it is now. `cursor_seq`: everything of the source up to here is copied, or is not to be copied;
+    `lag`: seqs after that. `blocked`: the code of the error that stops it."""
 
     router: str
     source: str
@@ -60,14 +60,14 @@ class Router(msgspec.Struct, frozen=True, kw_only=True, rename={"start": "from"}
 
 
 class RouterPage(msgspec.Struct, frozen=True, kw_only=True):
-    """One page of a list of routers; `next_cursor` is there when more follow."""
+    """One page of a list of routers; `next_cursor` is set when more follow."""
 
     routers: list[Router]
     next_cursor: str | None = None
 
 
 class RouterDeleted(msgspec.Struct, frozen=True, kw_only=True):
-    """The outcome of `delete_router`; `deleted` is False when there was none."""
+    """The outcome of `delete_router`; `deleted` is False when it did not exist."""
 
     router: str
     deleted: bool

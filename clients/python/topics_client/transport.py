@@ -1,4 +1,4 @@
-"""What both clients tell httpx, and how its exceptions read as "no reply"."""
+"""The settings that both clients give httpx, and the meaning of its exceptions."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from topics_client.wire import NoReply, Reply, Request
 C = TypeVar("C", httpx.Client, httpx.AsyncClient)
 
 _CONNECT_S = 5.0
-#: Below the 5 s after which HTTP servers commonly close idle connections, so that none is reused as it is being closed.
+#: Shorter than the 5 s after which HTTP servers commonly close idle connections, so that none is reused while it is
+#: being closed.
 _KEEPALIVE_S = 3.0
-#: By these the environment names certificates.
+#: Variables of the environment that name certificates.
 _VARIABLES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
 #: Raised before a byte of the request has left.
 _NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
@@ -34,12 +35,13 @@ def opened(
     ca_file: str | os.PathLike[str] | None = None,
     identity: Identity = NOBODY,
 ) -> C:
-    """An httpx client of that kind; `http` is a transport in place of the network. `ca_file`: whom it trusts.
-    `identity`: who it is."""
+    """An httpx client of that kind. `http` is a transport that replaces the network. `ca_file`: the authorities it
+    trusts. `identity`: its certificate."""
     headers = address.headers(token)
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=64, keepalive_expiry=_KEEPALIVE_S)
     verify: ssl.SSLContext | bool = True
-    # The environment may name a proxy, and a proxy's loopback is another machine's. Whom it trusts counts everywhere.
+    # The environment may name a proxy, and a proxy's loopback is another machine's. The environment's authorities apply
+    # everywhere.
     trust_env = not address.is_loopback(base)
     if http is None:
         tls = trust_env or ca_file is not None or httpx.URL(base).scheme == "https"
@@ -51,8 +53,8 @@ def opened(
 
 
 def _named_authorities(ca_file: str | os.PathLike[str] | None) -> list[tuple[str, str, int]]:
-    """Where the certificates are that are to be trusted, by what names it, and when they last changed (0: they are not
-    there)."""
+    """The places of the certificates to trust, by the name of their source, and when they last changed (0: they do not
+    exist)."""
     named = [("ca_file", os.fspath(ca_file))] if ca_file is not None else []
     if not named:
         named = [(name, path) for name in _VARIABLES if (path := os.environ.get(name))]
@@ -60,7 +62,7 @@ def _named_authorities(ca_file: str | os.PathLike[str] | None) -> list[tuple[str
 
 
 def _dated(identity: Identity) -> tuple[Identity, int, int]:
-    """Who it is, and when the files that say so last changed."""
+    """The certificate of the client, and when its files last changed."""
     return identity, _changed_ns(identity.cert), _changed_ns(identity.key)
 
 
@@ -70,8 +72,8 @@ def _changed_ns(path: str | None) -> int:
 
 @lru_cache(maxsize=4)
 def _authorities(*named: tuple[str, str, int], own: tuple[Identity, int, int]) -> ssl.SSLContext:
-    """Whose certificates are trusted, and which is shown: loading them takes longer than all else that a client begins
-    with."""
+    """The trusted certificates and the client's own. Loading them takes longer than everything else that a client does
+    at its start."""
     try:
         given = [path for name, path, _ in named if name == "ca_file"]
         context = ssl.create_default_context(cafile=given[0]) if given else httpx.create_ssl_context(trust_env=True)
@@ -91,17 +93,17 @@ def _authorities(*named: tuple[str, str, int], own: tuple[Identity, int, int]) -
 
 @cache
 def _nobody() -> ssl.SSLContext:
-    """Trusts no one: where TLS cannot come into it."""
+    """Trusts no one: for addresses without TLS."""
     return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 def time_limits(request: Request, timeout: float) -> httpx.Timeout:
-    """A held request gets its waiting time on top."""
+    """The waiting time of a held request is added."""
     return _limits(request, timeout, timeout + request.wait_s)
 
 
 def stream_limits(request: Request, timeout: float, silence_s: float) -> httpx.Timeout:
-    """For an answer without an end: so long may nothing come of it."""
+    """For an answer without an end: how long it may be silent."""
     return _limits(request, timeout, silence_s)
 
 
@@ -115,10 +117,9 @@ def reply(response: httpx.Response) -> Reply:
 
 
 def no_reply(error: httpx.HTTPError | ssl.SSLError, base: str, timeout: float) -> NoReply:
-    """What a failed try means: whether the broker may have seen the request, and a sentence for people.
+    """The meaning of a failed attempt: whether the broker may have seen the request, and a message for people.
 
-    An SSLError is what httpx lets through where TLS 1.3 refuses a client's certificate: the refusal comes behind the
-    request.
+    httpx passes an SSLError through when TLS 1.3 refuses a client's certificate: the refusal arrives after the request.
     """
     sent = not isinstance(error, _NOT_SENT)
     if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):

@@ -1,4 +1,4 @@
-"""What goes in and what comes out: records to append, records read, and the answers of the broker."""
+"""The values of calls: records to append, records read, and the answers of the broker."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from topics_client.errors import InvalidRequest, TopicsError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewRecord:
-    """A record to append. `data` and `meta` are Python values, or `bytes` that already are JSON text (kept verbatim).
+    """A record to append. `data` and `meta` are Python values, or `bytes` that already are JSON text (stored byte for
+    byte).
 
     `delay_ms` and `deliver_at` (ms since the epoch) are for queues, and exclude each other.
     """
@@ -28,7 +29,7 @@ class NewRecord:
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
     """A record as stored. `ts` is ms since the epoch; `data_raw` and `meta_raw` are the JSON text as it was written.
-    `partition`: of the topic, in reads, consumers and watches."""
+    `partition`: its partition, in reads, consumers and watches."""
 
     seq: int
     ts: int
@@ -40,17 +41,17 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def data(self) -> Any:
-        """The decoded value, decoded at each access. Integers of any size are exact; 1e400 becomes inf."""
+        """The decoded value. It is decoded at each access. Integers of any size are exact; 1e400 becomes inf."""
         # The standard library's decoder on purpose: msgspec refuses numbers beyond a float's range.
         return json.loads(self.data_raw)
 
     @property
     def meta(self) -> Any:
-        """The decoded meta, None when there is none."""
+        """The decoded meta, None if there is none."""
         return None if self.meta_raw is None else json.loads(self.meta_raw)
 
     def to_json(self) -> bytes:
-        """The record on one line, as the broker writes it; `data` and `meta` byte for byte but for line breaks.
+        """The record on one line, as the broker writes it; `data` and `meta` byte for byte except for line breaks.
 
         A raw line break can only stand between tokens in valid JSON, so a space there means the same.
         """
@@ -66,8 +67,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Job(Record, frozen=True, kw_only=True):
-    """A record of a queue that was handed out. Settle it before `deadline` (ms since the epoch, the broker's clock),
-    by ack or nack; `deliveries` says how often it was handed out, this time included."""
+    """A leased record of a queue. Ack or nack it before `deadline` (ms since the epoch, the broker's clock).
+    `deliveries`: how often it was delivered, this time included."""
 
     lease_id: str
     deadline: int
@@ -82,7 +83,7 @@ class Job(Record, frozen=True, kw_only=True):
 
 
 class Claimed(msgspec.Struct, frozen=True, kw_only=True):
-    """The jobs that a claim was given, and how many are still to be had."""
+    """The jobs that a claim returned, and how many more can be claimed."""
 
     topic: str
     jobs: list[Job]
@@ -90,11 +91,11 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Settled(msgspec.Struct, frozen=True, kw_only=True):
-    """What an ack, nack or extend did: to how many jobs, and which seqs it passed over because they are not leased to
-    the caller, or not any more (with `skip_lost`; else LeaseLost is raised). After a repeated call, those that the
-    first try had done are among them.
+    """The outcome of an ack, nack or extend: for how many jobs it was carried out, and which seqs were skipped because
+    they are not (or no longer) leased to the caller. They are skipped with `skip_lost`; otherwise LeaseLost is raised.
+    After a repeated call, the jobs of the first attempt are among them.
 
-    `deadlines` by seq, of an extend.
+    `deadlines` of an extend, by seq.
     """
 
     topic: str
@@ -117,7 +118,7 @@ class JobSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobPage(msgspec.Struct, frozen=True, kw_only=True):
-    """One page of a list of jobs; `next_cursor` is there when more follow."""
+    """One page of a list of jobs; `next_cursor` is set when more follow."""
 
     jobs: list[JobSummary]
     next_cursor: str | None = None
@@ -137,7 +138,7 @@ class Purged(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Redriven(msgspec.Struct, frozen=True, kw_only=True):
-    """How many jobs a redrive moved (or, dry run, would move), and how many of the queue's are left there."""
+    """How many jobs a redrive moved (or, in a dry run, would move), and how many jobs of the queue are left there."""
 
     moved: int
     remaining: int
@@ -151,10 +152,9 @@ def one_line(raw: bytes) -> bytes:
 
 
 class Tombstone(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Says that seqs `gap_from` to `gap_to` (inclusive) of a partition are gone; `missed_estimate` is an upper bound of
-    the loss.
+    """Seqs `gap_from` to `gap_to` (inclusive) of a partition are gone; `missed_estimate` is an upper bound of the loss.
 
-    `reason` "recreated" means the topic was deleted and made again: what follows starts at seq 1.
+    `reason` "recreated" means that the topic was deleted and created again: the next records start at seq 1.
     """
 
     gap_from: int
@@ -167,12 +167,12 @@ class Tombstone(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Watched(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that happened in a watched topic.
+    """An event of a watched topic.
 
-    `kind`: record (`records` behind `from_seq`, up to and with `to_seq`; `corrupt_seqs` of them are damaged and left
-    out), tombstone (`tombstone` says what is gone), caught-up (what follows is live), topic-deleted (nothing of the
-    topic follows), error (`error` says why nothing of this topic can be given; the other topics go on, and when it is
-    transient the topic is tried again). `id` is the place behind it in all topics.
+    `kind`: record (`records` after `from_seq`, up to and including `to_seq`; `corrupt_seqs` of them are damaged and
+    left out), tombstone (`tombstone` names the missing seqs), caught-up (what follows is live), topic-deleted (no more
+    events of this topic), error (`error` says why this topic cannot be read; the other topics continue, and a transient
+    error is tried again). `id` is the position after it in all topics.
     """
 
     topic: str
@@ -190,7 +190,7 @@ class Watched(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diff:
-    """One answer of `read`. Read on from `next_from_seq`; `lag` is what is left to examine, in seqs."""
+    """One answer of `read`. Continue from `next_from_seq`; `lag` is how many seqs are left to examine."""
 
     topic: str
     records: list[Record]
@@ -204,9 +204,9 @@ class Diff:
 
 
 class Appended(msgspec.Struct, frozen=True, kw_only=True):
-    """The outcome of an append. `deduped`: the same key was stored before, and these are its seqs.
+    """The outcome of an append. `deduped`: an append with the same key was stored before, and these are its seqs.
 
-    `payload_differs`: it was stored before with other records; those of this call were not stored.
+    `payload_differs`: the stored append had other records; the records of this call were not stored.
     """
 
     topic: str
@@ -217,7 +217,7 @@ class Appended(msgspec.Struct, frozen=True, kw_only=True):
     created: bool = False
     deduped: bool = False
     payload_differs: bool = False
-    #: Where the records are, of a topic with several.
+    #: The partition of the records, in a topic with several.
     partition: int | None = None
 
     @property
@@ -240,10 +240,11 @@ class PartitionState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TopicState(msgspec.Struct, frozen=True, kw_only=True):
-    """One topic as it is now. Times are ms since the epoch; a topic made again under its name has another `epoch`.
+    """One topic as it is now. Times are ms since the epoch. A topic that is created again under its name has another
+    `epoch`.
 
-    `queue`: figures of a queue; `consumers`: how many a log has, if any, and the lag of the slowest. `partitions`:
-    where there are several; `count` and `bytes` are of all of them, the seqs and the epoch those of partition 0.
+    `queue`: figures of a queue. `consumers`: how many a log has, if any, and the lag of the slowest. `partitions`: set
+    if there are several; `count` and `bytes` are of all of them, the seqs and the epoch those of partition 0.
     """
 
     topic: str
@@ -263,7 +264,7 @@ class TopicState(msgspec.Struct, frozen=True, kw_only=True):
     partitions: list[PartitionState] = []
 
     def of(self, partition: int | None) -> PartitionState:
-        """One partition, 0 unless given. Raises InvalidRequest for one that there is not."""
+        """One partition, 0 unless given. Raises InvalidRequest for one that does not exist."""
         for each in self.partitions:
             if each.partition == (partition or 0):
                 return each
@@ -292,7 +293,7 @@ class QueueSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TopicSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """One topic in a list. `queue`: of queues; older brokers leave it out."""
+    """One topic in a list. `queue`: set for queues; older brokers leave it out."""
 
     topic: str
     type: str
@@ -307,7 +308,7 @@ class TopicSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TopicPage(msgspec.Struct, frozen=True, kw_only=True):
-    """One page of a list of topics; `next_cursor` is there when more follow."""
+    """One page of a list of topics; `next_cursor` is set when more follow."""
 
     topics: list[TopicSummary]
     next_cursor: str | None = None
@@ -322,7 +323,7 @@ class TopicPut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TopicDeleted(msgspec.Struct, frozen=True, kw_only=True):
-    """The outcome of `delete_topic`; `deleted` is False when there was none."""
+    """The outcome of `delete_topic`; `deleted` is False when it did not exist."""
 
     topic: str
     deleted: bool
@@ -330,7 +331,7 @@ class TopicDeleted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RecordsDeleted(msgspec.Struct, frozen=True, kw_only=True):
-    """The outcome of `delete_records`; count and bytes are what is left."""
+    """The outcome of `delete_records`; `count` and `bytes` are what remains in the topic."""
 
     topic: str
     deleted: int
@@ -342,7 +343,7 @@ class RecordsDeleted(msgspec.Struct, frozen=True, kw_only=True):
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
     """The process answers. `cluster_id` may be missing while it starts. `kernel` is compiled or python; older brokers
-    do not say it."""
+    leave it out."""
 
     status: str
     version: str
@@ -360,7 +361,7 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TopicSettings(TypedDict, total=False):
-    """What a topic can be set to. A setting left out takes its default, also on a topic that exists."""
+    """Settings of a topic. An omitted setting gets its default, also for an existing topic."""
 
     type: str
     ttl_ms: int

@@ -1,4 +1,4 @@
-"""Watching topics: the session, where the reader stands in all of them, and when to connect again. No I/O."""
+"""Watching topics: the session, the reader's position in all of them, and when to connect again. No I/O."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from topics_client.values import Watched
 from topics_client.wire import Call, Request
 from topics_client.working import Reconnecting, error_of, topic_of
 
-#: A topic that the broker cannot give for the moment is tried again so much later, by another connection.
+#: A topic that the broker cannot read for the moment is tried again this much later, with another connection.
 AGAIN_S = 5.0
 
-#: Names, to be watched from now on; or by name the seq to start behind, None for now.
+#: Names, to be watched from now on, or the seq to start after by name (None: from now on).
 WatchTopics: TypeAlias = str | Iterable[str] | Mapping[str, int | None]
 
 
 class WatchOptions(TypedDict, total=False):
-    """What `watch` can be told besides the topics; left out = the broker's default. `partition` is that of each topic
-    to watch, counted from 0; a watch is of one partition of a topic."""
+    """Options of `watch`; omitted = the broker's default. `partition` is that of each topic to watch, counted from 0: a
+    watch is of one partition of a topic."""
 
     node: str | Sequence[str] | None
     limit: int
@@ -47,7 +47,7 @@ class WatchOptions(TypedDict, total=False):
 
 
 class Session(msgspec.Struct):
-    """What the broker says of a session."""
+    """The broker's description of a session."""
 
     stream_url: str
     topics: dict[str, Any]
@@ -62,7 +62,8 @@ class Watching:
         ended()          the connection has ended: why
         failed(error)    what to do about it: a Pause, or the error is raised
 
-    Sessions are in the broker's memory: after a restart there is none, and a new one goes on where the reader is.
+    Sessions are in the broker's memory: after a restart there is none, and a new one continues at the reader's
+    positions.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class Watching:
         now: Callable[[], float],
         draw: Callable[[], float],
     ) -> None:
-        #: By topic: the seq to start behind; None as long as that is not known.
+        #: By topic: the seq to start after. None while it is not known.
         self._starts = _starts(topics)
         if not self._starts:
             raise InvalidRequest("There is nothing to watch.", detail={"field": "topics"})
@@ -86,13 +87,13 @@ class Watching:
         self.request: Request | None = None
         self._connection = Reconnecting(policy, now, draw)
         self._now = now
-        #: Topics of which this connection gives nothing more.
+        #: Topics of which this connection returns nothing more.
         self._stopped: set[str] = set()
         #: When to connect again for one of them, and why.
         self._again: tuple[float, TopicsError] | None = None
 
     def session(self) -> Call[Session]:
-        """Makes a session. Topics that are gone are an error at first; later they have been deleted."""
+        """Make a session. A missing topic is an error at first; later it means that the topic was deleted."""
         topics = {
             name: self._of_each if seq is None else {**self._of_each, "from_seq": seq}
             for name, seq in self._starts.items()
@@ -102,7 +103,7 @@ class Watching:
         return Call(request=sending("POST", target, {**fields, "topics": topics}), parse=_session)
 
     def begin(self, made: Session) -> list[Watched]:
-        """A session is there. What is told of topics that have gone in the meantime."""
+        """There is a session. Returns the events of topics that were deleted meanwhile."""
         gone = [name for name in self._starts if name not in made.topics]
         deleted = [Watched(topic=name, kind="topic-deleted", head_seq=self._starts.pop(name) or 0) for name in gone]
         if not self._known:
@@ -112,7 +113,7 @@ class Watching:
         return deleted
 
     def stream(self) -> Request:
-        """The request for the events. A session is there."""
+        """The request for the events. There is a session."""
         assert self.request is not None
         self._stopped.clear()
         self._again = None
@@ -122,8 +123,8 @@ class Watching:
         return Request(method="GET", target=self.request.target, headers=headers)
 
     def feed(self, piece: bytes) -> Iterator[Watched]:
-        """The events that are whole now. Raises what the broker says the stream ends with, and what is to be tried
-        again by another connection.
+        """The complete events so far. Raises the error with which the broker ends the stream, and errors that another
+        connection may resolve.
         """
         self._connection.alive()
         if self._again is not None and self._now() >= self._again[0]:
@@ -148,7 +149,7 @@ class Watching:
             raise UnexpectedAnswer(f"The stream of events cannot be read: {error}.") from error
 
     def _stop(self, text: str) -> Watched:
-        """What is told of one topic, while there are others. Raises it when there are none."""
+        """The event of one topic, while there are others. Raises its error if there are none."""
         error, topic = error_of(text), topic_of(text)
         if topic is not None:
             self._stopped.add(topic)
@@ -159,13 +160,13 @@ class Watching:
         return Watched(topic=topic, kind="error", head_seq=0, error=error)
 
     def ended(self) -> TopicsError:
-        """What a stream means that ends without a word."""
+        """The error of a stream that ends without an event."""
         return ConnectionFailed("The stream of events broke off.")
 
     def failed(self, error: TopicsError) -> Pause:
-        """How long to wait before the next try; raises the error when there should be none."""
+        """How long to wait before the next attempt. Raises the error if there should be none."""
         if isinstance(error, NotFound) and not isinstance(error, TopicNotFound) and self.request is not None:
-            self.request = None  # the session is gone, with a restart or its time
+            self.request = None  # the session ended with a restart or its timeout
             return Pause(seconds=0.0, error=error, tries=1)
         return self._connection.failed(error)
 

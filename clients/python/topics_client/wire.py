@@ -1,4 +1,4 @@
-"""A request to send and what came back of it: plain values between the calls and whatever moves bytes."""
+"""A request to send and its answer: plain values between the calls and the code that sends them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ T = TypeVar("T")
 
 
 class Replay(enum.Enum):
-    """Whether a request may be sent again when it is unknown what became of the first."""
+    """Whether a request may be sent again when the outcome of the first is unknown."""
 
-    #: Twice has the effect of once: reads, settings, appends with an idempotency key.
+    #: A repetition has no further effect: reads, settings, appends with an idempotency key.
     SAFE = "safe"
-    #: Only when it is certain that the first changed nothing.
+    #: Only if it is certain that the first changed nothing.
     IF_UNTOUCHED = "if untouched"
-    #: The caller wants the answer of this moment.
+    #: The caller wants an answer for this moment.
     NEVER = "never"
 
 
@@ -31,11 +31,11 @@ class Request:
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     wait_s: float = 0.0
     replay: Replay = Replay.SAFE
-    #: What is left of the caller's deadline, in seconds; None: there is none.
+    #: The rest of the caller's deadline, in seconds. None: there is none.
     limit_s: float | None = None
 
     def at_most(self, seconds: float) -> float:
-        """So long, or what is left of the deadline."""
+        """This long, or the rest of the deadline if that is shorter."""
         return seconds if self.limit_s is None else min(seconds, self.limit_s)
 
 
@@ -58,9 +58,10 @@ class NoReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call(Generic[T]):
-    """A request, and how its answer (2xx only) is read. `parse` raises msgspec.DecodeError on what it cannot read.
+    """A request, and how to read its answer (2xx only). `parse` raises msgspec.DecodeError for an answer that it cannot
+    read.
 
-    `check` may raise a TopicsError about the value; it is told whether an earlier try may have been carried out.
+    `check` may raise a TopicsError about the value. It is told whether an earlier attempt may have been carried out.
     """
 
     request: Request

@@ -1,4 +1,4 @@
-"""Streams of events and workers: what comes, and when to connect or ask again. No I/O."""
+"""Streams of events and workers: the events, and when to connect or ask again. No I/O."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from topics_client.retry import Pause, RetryPolicy
 from topics_client.values import Claimed, Job
 from topics_client.wire import Call
 
-#: The broker shows every 15 s that the stream lives; after this long without a byte it does not.
+#: The broker sends something every 15 s. After this long without a byte, the stream is dead.
 SILENCE_S = 45.0
-#: Of a queue that does not say.
+#: For a queue that does not say.
 DEFAULT_LEASE_MS = 30_000
 _SHUTTING_DOWN = "server_shutting_down"
 
@@ -30,13 +30,13 @@ class Event(msgspec.Struct):
 
 
 class EventParser:
-    """Server-sent events out of pieces of bytes, wherever these are cut."""
+    """Server-sent events from pieces of bytes, wherever these are split."""
 
     def __init__(self) -> None:
         self._rest = bytearray()
 
     def feed(self, piece: bytes) -> Iterator[Event]:
-        """The events that are whole now. Comments, and fields that no event of ours has, are left out."""
+        """The complete events so far. Comments, and fields that our events do not have, are left out."""
         self._rest += piece
         while (end := self._rest.find(b"\n\n")) >= 0:
             frame = bytes(self._rest[:end]).decode()
@@ -50,7 +50,8 @@ class EventParser:
 
 
 class Reconnecting:
-    """When an endless stream is connected anew. `alive` whenever something has come, `failed` when it has ended."""
+    """When an endless stream is connected again. Call `alive` when something has arrived, `failed` when it has
+    ended."""
 
     def __init__(self, policy: RetryPolicy, now: Callable[[], float], draw: Callable[[], float]) -> None:
         self._policy = policy
@@ -61,12 +62,12 @@ class Reconnecting:
         self.parser = EventParser()
 
     def alive(self) -> None:
-        """The broker is there: whatever fails from here on is counted anew."""
+        """The broker is there: failures from here on are counted from zero."""
         self._tries = 0
         self._failing_since = None
 
     def failed(self, error: TopicsError) -> Pause:
-        """How long to wait before the next connection; raises the error when there should be none."""
+        """How long to wait before the next connection. Raises the error if there should be none."""
         self.parser = EventParser()
         self._tries += 1
         now = self._now()
@@ -81,13 +82,13 @@ class Reconnecting:
 
 
 class Working:
-    """The life of a worker that claims a job when it is to begin one, and none before.
+    """A worker that claims a job when it can begin one, and not before.
 
         call()           to be made once, again after every pause
         answered(jobs)   the jobs that came
         failed(error)    what to do about it: a Pause, or the error is raised
 
-    A broker that is away is waited for as the policy says, counted anew whenever something has come from it.
+    If the broker is away, the worker waits according to the policy, counted from zero whenever something has arrived.
     """
 
     def __init__(
@@ -107,22 +108,23 @@ class Working:
         self._attempt_key = uuid.uuid4().hex
 
     def call(self) -> Call[Claimed]:
-        """A claim that waits. Until it is answered it is the same one: a lost answer is given again."""
+        """A claim that waits. Until it is answered, the same claim is returned, so that a lost answer is given
+        again."""
         return queue_calls.claim(self._topic, self._node, {**self._options, "attempt_key": self._attempt_key})
 
     def answered(self, claimed: Claimed) -> list[Job]:
-        """The jobs that are to begin now."""
+        """The jobs to begin now."""
         self._connection.alive()
         self._attempt_key = uuid.uuid4().hex
         return claimed.jobs
 
     def failed(self, error: TopicsError) -> Pause:
-        """How long to wait before the next call; raises the error when there should be none."""
+        """How long to wait before the next call. Raises the error if there should be none."""
         return self._connection.failed(error)
 
 
 def error_of(text: str) -> TopicsError:
-    """The error that an event tells of: `code` is a status, or says that the broker stops. Raises DecodeError."""
+    """The error of an event: `code` is a status, or says that the broker stops. Raises DecodeError."""
     data: dict[str, Any] = msgspec.json.decode(text)
     message = str(data.get("error", "The broker ended the stream."))
     code = data.get("code")
@@ -133,6 +135,6 @@ def error_of(text: str) -> TopicsError:
 
 
 def topic_of(text: str) -> str | None:
-    """The one topic that such an event is about. Raises DecodeError."""
+    """The only topic that such an event is about. Raises DecodeError."""
     topic = msgspec.json.decode(text).get("topic")
     return topic if isinstance(topic, str) else None

@@ -59,7 +59,7 @@ def cells(tmp_path: Path) -> Iterator[KafkaCells]:
 
 
 @pytest.mark.parametrize("library", ["confluent", "kafka_python", "aio"])
-def test_a_client_walks_through_all_that_it_does(cells: KafkaCells, library: str) -> None:
+def test_each_client_completes_its_walk(cells: KafkaCells, library: str) -> None:
     walked = subprocess.run(
         [sys.executable, "-m", f"tests.kafka.walks.{library}", cells.address],
         env={**os.environ, "PYTHONPATH": PYTHON_PATH},
@@ -102,7 +102,7 @@ class _Sending(threading.Thread):
         assert producer.flush(PATIENCE_S) == 0
 
 
-def test_killed_cells_lose_nothing_that_was_acked_and_the_group_goes_on(cells: KafkaCells) -> None:
+def test_killed_cells_lose_no_acked_record_and_the_group_continues(cells: KafkaCells) -> None:
     topics = [name_of(cell, "orders") for cell in range(CELLS)]
     group = name_of(1, "group")
     admin: Any = AdminClient({"bootstrap.servers": cells.address})

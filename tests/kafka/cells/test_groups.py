@@ -153,7 +153,7 @@ async def test_a_group_that_has_only_a_cursor_in_another_cell_is_known_at_its_ho
     assert await committed(cells) == {NAMES[0]: 4, NAMES[1]: -1, NAMES[2]: -1}
 
 
-async def test_only_the_coordinator_ends_a_group(tmp_path: Path) -> None:
+async def test_only_the_coordinator_deletes_a_group(tmp_path: Path) -> None:
     async with several(tmp_path, kafka_group_retention_s=1) as cells:
         await create(cells, NAMES)
         await commit(cells, 7)

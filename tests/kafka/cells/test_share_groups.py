@@ -128,7 +128,7 @@ async def test_a_stock_client_works_off_the_queues_of_all_cells(cells: Several) 
     assert listed == [[], [GROUP], []]
 
 
-async def test_only_the_home_cell_takes_members_and_it_assigns_the_queues_of_all(cells: Several) -> None:
+async def test_only_the_home_cell_accepts_members_and_assigns_queues_of_all_cells(cells: Several) -> None:
     for at in (0, 2):
         assert (await heartbeat(cells, at, 0)).error_code == ErrorCode.NOT_COORDINATOR
     joined = await heartbeat(cells, HOME, 0)
@@ -145,7 +145,7 @@ async def test_only_the_home_cell_takes_members_and_it_assigns_the_queues_of_all
     assert (again.error_code, again.member_epoch, again.assignment) == (0, joined.member_epoch, None)
 
 
-async def test_the_jobs_of_a_member_that_leaves_come_back_in_all_cells(cells: Several) -> None:
+async def test_the_jobs_of_a_leaving_member_become_available_in_all_cells(cells: Several) -> None:
     await add(cells, 1)
     joined = await heartbeat(cells, HOME, 0)
     assert joined.error_code == 0

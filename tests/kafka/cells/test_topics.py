@@ -94,7 +94,7 @@ async def test_a_topic_that_a_client_names_is_made_in_its_own_cell(cells: Severa
         ]
 
 
-async def test_only_the_leader_takes_and_gives_records(cells: Several) -> None:
+async def test_only_the_leader_accepts_and_returns_records(cells: Several) -> None:
     await create(cells, NAMES)
     for cell, name in enumerate(NAMES):
         for at in range(CELLS):

@@ -22,7 +22,7 @@ json_values: st.SearchStrategy[Any] = st.recursive(
 
 
 @given(some_bytes)
-def test_bytes_come_back(value: bytes) -> None:
+def test_bytes_are_decoded_unchanged(value: bytes) -> None:
     assert binary_value(binary_body(value)) == value
 
 

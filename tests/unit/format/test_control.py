@@ -189,7 +189,7 @@ def test_a_missing_field_is_refused(type_: FrameType) -> None:
 
 
 @pytest.mark.parametrize("type_", [0, 19, 255])
-def test_a_type_this_version_does_not_know_is_said_to_be_unknown(type_: int) -> None:
+def test_an_unknown_type_is_reported_as_unknown(type_: int) -> None:
     with pytest.raises(UnknownFrameType):
         decode_control(type_, b"\x80")
 
@@ -202,7 +202,7 @@ def test_data_other_than_a_single_map_is_refused(data: bytes) -> None:
         decode_control(FrameType.HEAD_WATERMARK, data)
 
 
-def test_bytes_behind_the_map_are_refused() -> None:
+def test_bytes_after_the_map_are_refused() -> None:
     with pytest.raises(msgspec.DecodeError):
         decode_control(FrameType.HEAD_WATERMARK, encode_control(control.HeadWatermark(reserved=1)) + b"\xc0")
 

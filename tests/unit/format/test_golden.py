@@ -50,7 +50,7 @@ def test_a_golden_frame_is_read(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(FRAMES))
-def test_a_golden_frame_is_as_the_specification_says(name: str) -> None:
+def test_a_golden_frame_matches_the_specification(name: str) -> None:
     point = FRAMES[name].control
     at = point.at if isinstance(point, control.SyncPoint) else 0  # a SyncPoint contains its own offset
     frame = decode_frame(bytes(at) + _golden(name), at, name)
@@ -98,7 +98,7 @@ async def test_the_golden_directory_is_opened(golden_directory: Path) -> None:
         assert (again.deduped, again.first_seq) == (True, 3)
 
 
-def test_the_golden_directory_is_as_the_specification_says(golden_directory: Path) -> None:
+def test_the_golden_directory_matches_the_specification(golden_directory: Path) -> None:
     decoded = read_data_dir(golden_directory)
     assert {name: set(log.records) for name, log in decoded.topics.items()} == {
         name: set(records) for name, records in RECORDS.items()

@@ -34,7 +34,7 @@ def test_the_golden_segment_is_read() -> None:
     )
 
 
-def test_the_golden_segment_is_as_the_specification_says() -> None:
+def test_the_golden_segment_matches_the_specification() -> None:
     records = decode_segment(DATA, IDX, topic_id=TOPIC_ID, first_seq=FIRST_SEQ, end_seq=END_SEQ)
     assert {seq: (each.flags & ~3, each.node, each.tag, each.data) for seq, each in records.items()} == RECORDS
     assert {seq for seq, each in records.items() if each.deleted} == DELETED

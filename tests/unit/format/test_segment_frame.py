@@ -72,7 +72,7 @@ def test_the_independent_decoder_reads_the_same(record: Record) -> None:
     )
 
 
-def test_a_deleted_frame_says_so_and_is_valid() -> None:
+def test_a_deleted_frame_is_marked_and_valid() -> None:
     frame = in_segment(wal_frame.encode(FrameType.APPEND, 0, 1, 1, 1))
     deleted = frame[:-1] + b"\xd5"
     assert (segment_frame.decode(frame).deleted, segment_frame.decode(deleted).deleted) == (False, True)
@@ -104,7 +104,7 @@ def test_every_truncation_is_refused() -> None:
             segment_frame.decode(cut)
 
 
-def test_a_valid_frame_of_another_length_than_the_index_says_is_refused() -> None:
+def test_a_valid_frame_with_another_length_than_in_the_index_is_refused() -> None:
     frame = in_segment(wal_frame.encode(FrameType.APPEND, 0, 1, 1, 1, data=b"{}" + bytes(30)))
     for length in range(len(frame)):
         assert not segment_frame.verify(frame * 2, 0, length)

@@ -40,7 +40,7 @@ def test_every_truncation_is_refused() -> None:
             unseal(cut)
 
 
-def test_bytes_behind_the_body_are_refused() -> None:
+def test_bytes_after_the_body_are_refused() -> None:
     with pytest.raises(SnapshotDamaged):
         unseal(seal(SNAPSHOT_BODY) + b"\0")
 

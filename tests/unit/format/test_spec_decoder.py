@@ -56,7 +56,7 @@ def test_frames_are_grouped_into_batches() -> None:
     assert [len(one.frames) for one in file.batches] == [1, 2]
 
 
-def test_zeros_behind_the_last_frame_are_no_tear() -> None:
+def test_zeros_after_the_last_frame_are_not_a_torn_end() -> None:
     file = decode_wal_file(append(1) + bytes(4096), number=1)
     assert (file.end, file.torn) == (len(append(1)), "")
 
@@ -98,7 +98,7 @@ def test_a_sync_point_of_another_file_does_not_count(file: int) -> None:
     assert decode_wal_file(bytes(damaged), number=1).torn
 
 
-def test_every_offset_behind_damage_is_tried_for_a_sync_point() -> None:
+def test_every_offset_after_damage_is_tried_for_a_sync_point() -> None:
     junk = b"\x10" * 23 + bytes(17) + b"\x10\x00"
     at = len(append(1)) + len(junk)
     refused("says this was synced", append(1) + junk + sync_point(at))

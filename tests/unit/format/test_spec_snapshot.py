@@ -78,7 +78,7 @@ def test_state_of_trimmed_frames_is_taken_from_the_section(root: Path) -> None:
     assert (log.head, log.reserved, log.floors, sorted(log.records)) == (3, 2, {"cap": 3}, [3])
 
 
-def test_a_jump_behind_a_trimmed_log_is_refused(root: Path) -> None:
+def test_a_jump_after_a_trimmed_log_is_refused(root: Path) -> None:
     snapshot_file(root, section(head_seq=1, as_of=(1, 10), live_count=0, live_bytes=0), redo_from=(2, 0))
     wal_file(root, 1).unlink()
     refused(root, "seq 3 where 2 was due")
@@ -90,7 +90,7 @@ def test_a_replay_start_in_a_trimmed_file_is_refused(root: Path) -> None:
     refused(root, "which is gone")
 
 
-def test_a_replay_start_behind_the_end_is_refused(root: Path) -> None:
+def test_a_replay_start_beyond_the_end_is_refused(root: Path) -> None:
     snapshot_file(root, section(head_seq=2, as_of=END), redo_from=(2, 5000))
     refused(root, "behind the log's end")
 

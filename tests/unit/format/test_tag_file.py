@@ -135,7 +135,7 @@ def test_every_truncation_is_refused() -> None:
             TagFile.open(cut)
 
 
-def test_bytes_behind_the_end_are_refused() -> None:
+def test_bytes_after_the_end_are_refused() -> None:
     with pytest.raises(TagFileDamaged):
         TagFile.open(SMALL + b"\0")
 

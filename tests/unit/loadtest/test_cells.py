@@ -18,7 +18,7 @@ from loadtest.compare import ratio_of
         (50, 50, 2, (1, 1, 20_000)),
     ],
 )
-def test_cores_go_where_they_give_the_most(
+def test_cores_are_divided_for_the_highest_rate(
     cell_us: int, gateway_us: int, cores: int, expected: tuple[int, int, int]
 ) -> None:
     split = best_split(Seen(rate=1, cell_s=cell_us / 1e6, gateway_s=gateway_us / 1e6), cores)

@@ -353,7 +353,9 @@ async def test_a_consumer_of_an_unreadable_log_keeps_its_cursor(
 
 
 @WHERE
-async def test_a_router_waits_and_goes_on(machine: Machine, absorbed: int, path: str, kind: type[Unreadable]) -> None:
+async def test_a_router_waits_for_a_failing_disk_and_continues(
+    machine: Machine, absorbed: int, path: str, kind: type[Unreadable]
+) -> None:
     engine = await written(machine, absorbed=absorbed)
     machine.disk.fail("pread", path, sticky=True)
     await engine.routers.put("r", Definition(source="t", dest="b", start=Start.EARLIEST))

@@ -49,7 +49,7 @@ def test_an_engine_keeps_the_pages_of_its_buffers() -> None:
     assert _faults("engine") < _FEW
 
 
-def test_without_it_each_round_makes_them_anew() -> None:
+def test_without_the_setting_each_round_faults_its_pages_again() -> None:
     assert _faults("none") > _MANY
 
 
@@ -61,5 +61,5 @@ def test_the_first_bounds_of_a_process_count() -> None:
     ("name", "value"),
     [("MALLOC_TRIM_THRESHOLD_", "1048576"), ("GLIBC_TUNABLES", "glibc.malloc.trim_threshold=1048576")],
 )
-def test_what_the_environment_says_stays(name: str, value: str) -> None:
+def test_malloc_variables_of_the_environment_stay(name: str, value: str) -> None:
     assert _faults("engine", **{name: value}) > _MANY

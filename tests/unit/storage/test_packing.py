@@ -259,7 +259,7 @@ async def test_a_damaged_block_loses_only_its_records() -> None:
         assert len(problems) == len(lost) + 1
 
 
-async def test_a_damaged_header_costs_the_segment_which_is_said() -> None:
+async def test_a_damaged_header_loses_the_segment_and_is_reported() -> None:
     async with Machine() as machine:
         engine = await filled(machine)
         file = machine.disk.open(names.records_path(DATA_DIR, PACKED))
@@ -286,7 +286,7 @@ async def test_dump_shows_records_with_their_deleted_flag() -> None:
         assert sum('"deleted":true' in line.replace(" ", "") for line in shown) == 2
 
 
-async def test_verify_says_where_older_programs_are_not_kept_out() -> None:
+async def test_verify_reports_directories_that_older_programs_would_open() -> None:
     async with Machine() as machine:
         await filled(machine)
         path = f"{DATA_DIR}/{layout.FORMAT}"

@@ -320,7 +320,7 @@ async def test_every_range_equals_the_range_of_the_whole_file(engine: Engine) ->
                 assert await download.read(begin, end) == content[begin:end]
 
 
-async def test_a_record_deleted_amid_a_download_does_not_leave_any_more(engine: Engine) -> None:
+async def test_a_record_deleted_during_a_download_is_not_sent(engine: Engine) -> None:
     await fill(engine, 10)
     await engine.segment_worker.flush_all()
     download = await open_download(engine, "t", 1, DATA)

@@ -200,7 +200,7 @@ def test_a_sync_point_is_not_repeated_without_a_new_sync() -> None:
     assert len(rig.sync_points(1)) == 1
 
 
-def test_points_begin_anew_in_the_next_file() -> None:
+def test_sync_points_begin_again_in_the_next_file() -> None:
     rig = ShardRig(sync_point_bytes=100).open()
     rig.write(100_000, sync=True)
     rig.write(100_000, sync=True)

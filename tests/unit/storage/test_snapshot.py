@@ -146,7 +146,7 @@ def test_a_section_of_a_restored_topic_equals_the_first_section() -> None:
     assert snapshot.capture(found, NOW_MS) == snapshot.capture(topic, NOW_MS)
 
 
-def test_a_body_comes_back() -> None:
+def test_a_body_is_decoded_unchanged() -> None:
     body = snapshot.Body(
         created_ms=1,
         shards=2,

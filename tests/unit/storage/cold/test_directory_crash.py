@@ -80,7 +80,7 @@ def crashes(action: str, before: bytes | None, neighbour: bytes | None) -> list[
 @pytest.mark.parametrize("neighbour", [None, b"neighbour"], ids=["alone", "with a neighbour"])
 @pytest.mark.parametrize("before", [None, OLD], ids=["new", "replacing"])
 @pytest.mark.parametrize("action", ["put", "put_bytes"])
-def test_after_a_crash_amid_a_put_the_object_is_whole_or_as_before(
+def test_after_a_crash_during_a_put_the_object_is_complete_or_unchanged(
     action: str, before: bytes | None, neighbour: bytes | None
 ) -> None:
     act, _ = ACTIONS[action]
@@ -95,7 +95,7 @@ def test_after_a_crash_amid_a_put_the_object_is_whole_or_as_before(
 
 
 @pytest.mark.parametrize("neighbour", [None, b"neighbour"], ids=["alone", "with a neighbour"])
-def test_after_a_crash_amid_a_delete_the_object_is_whole_or_gone(neighbour: bytes | None) -> None:
+def test_after_a_crash_during_a_delete_the_object_is_complete_or_gone(neighbour: bytes | None) -> None:
     for disk in crashes("delete", OLD, neighbour):
         for loss, seed in CUTS:
             store = DirectoryStore(cut := disk.power_cut(loss, seed), ROOT)

@@ -64,7 +64,7 @@ def test_a_request_with_a_lost_answer_takes_effect(sim: Rig) -> None:
     assert store.get("a") == b"1"
 
 
-def test_a_fault_without_end_lasts_until_it_is_mended(sim: Rig) -> None:
+def test_a_permanent_fault_lasts_until_it_is_removed(sim: Rig) -> None:
     store = FailingStore(sim.store)
     store.fail(times=None)
     for _ in range(5):

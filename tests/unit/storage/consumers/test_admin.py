@@ -205,7 +205,7 @@ async def test_consumers_are_listed_by_name(machine: Machine) -> None:
     assert [each.consumer for each in engine.consumers.list("a", prefix="group:")] == ["group:x"]
 
 
-async def test_the_topics_state_tells_how_many_and_how_far_behind(machine: Machine) -> None:
+async def test_the_state_of_a_topic_has_the_number_of_consumers_and_their_lag(machine: Machine) -> None:
     engine = await consumed(machine, 9)
     await engine.consumers.put("a", "d", start=4)
     found = engine.state("a").consumers

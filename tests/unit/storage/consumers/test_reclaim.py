@@ -357,7 +357,7 @@ async def test_consumed_max_bytes_set_with_retention_consumed_reclaims_without_a
     assert (floors(engine), await seqs(engine, "t")) == ({"consumed": 6}, [6, 7])
 
 
-async def test_reclaim_goes_on_after_a_change_of_the_shard_count(machine: Machine) -> None:
+async def test_reclaim_continues_after_a_change_of_the_shard_count(machine: Machine) -> None:
     engine = await filled(machine, 10, CONSUMED, "c")
     await engine.consumers.commit("t", "c", 5)
     await care(engine)

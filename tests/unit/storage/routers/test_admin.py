@@ -223,7 +223,7 @@ async def test_pages_are_by_name_and_by_topic(machine: Machine) -> None:
     assert [each.name for each in page(dest="y", source="w")] == ["B"]
 
 
-async def test_behind_a_stopped_shard_a_router_is_not_said_to_be_missing(machine: Machine) -> None:
+async def test_a_router_of_a_stopped_shard_is_not_reported_as_missing(machine: Machine) -> None:
     """Its creation failed, but its frame may be in the log; after a restart the router would then exist."""
     engine = await machine.start()
     await engine.put_topic("a", FSYNC)
@@ -236,7 +236,7 @@ async def test_behind_a_stopped_shard_a_router_is_not_said_to_be_missing(machine
     assert await engine.routers.delete("r")
 
 
-async def test_a_router_of_a_stopped_shard_is_not_said_to_be_changed(machine: Machine) -> None:
+async def test_a_router_of_a_stopped_shard_is_not_reported_as_changed(machine: Machine) -> None:
     engine = await routed(machine)
     machine.disk.fail("datasync", errno=errno.EIO)
     with pytest.raises(StorageFailed):

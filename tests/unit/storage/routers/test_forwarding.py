@@ -108,7 +108,7 @@ async def test_a_delayed_record_is_copied_at_commit(machine: Machine, queue: boo
         assert [job.record.seq for job in (await engine.queues.claim("b", "n", max=5)).jobs] == [1]
 
 
-async def test_a_circle_comes_to_rest_after_seven_hops(machine: Machine) -> None:
+async def test_a_cycle_ends_after_seven_hops(machine: Machine) -> None:
     engine = await routed(machine)
     await route(engine, "back", "b", "a", allow_cycle=True)
     await add(engine, 1)
@@ -167,7 +167,7 @@ async def test_pending_records_are_copied_after_a_power_cut(machine: Machine) ->
     assert await datas(engine) == ["1", "2", "3"]
 
 
-async def test_an_ephemeral_dest_goes_on_at_the_head_after_a_crash(machine: Machine) -> None:
+async def test_an_ephemeral_destination_continues_at_the_head_after_a_crash(machine: Machine) -> None:
     engine = await machine.start()
     await engine.put_topic("a", FSYNC)
     await engine.put_topic("b", TopicConfig(durability=Durability.EPHEMERAL))

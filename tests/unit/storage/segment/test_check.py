@@ -222,7 +222,7 @@ def test_a_long_sealed_segment_is_cut(disk: SimDisk) -> None:
 
 
 @pytest.mark.parametrize("left", [None, 0, 45, 19 * ENTRY_SIZE])
-def test_the_index_of_a_sealed_segment_is_made_anew(disk: SimDisk, left: int | None) -> None:
+def test_the_index_of_a_sealed_segment_is_rebuilt(disk: SimDisk, left: int | None) -> None:
     before = content(disk, path("idx"))
     if left is None:
         disk.remove_file(path("idx"))
@@ -232,7 +232,7 @@ def test_the_index_of_a_sealed_segment_is_made_anew(disk: SimDisk, left: int | N
     assert content(disk.power_cut(Loss.DROP), path("idx")) == before
 
 
-def test_a_sealed_index_ending_without_records_is_made_anew() -> None:
+def test_a_sealed_index_that_ends_without_records_is_rebuilt() -> None:
     disk = new_disk()
     segment = made(disk, flushed(41, [41], end_seq=50))
     before = content(disk, path("idx"))
@@ -259,7 +259,7 @@ def test_missing_bytes_of_a_sealed_segment_are_announced(disk: SimDisk) -> None:
     corrupt(path("data"), 0, lambda: reconcile_sealed(disk, ROOT, ID, END, size))
 
 
-def test_a_damaged_entry_of_a_sealed_segment_is_made_anew_when_asked(disk: SimDisk) -> None:
+def test_a_damaged_entry_of_a_sealed_segment_is_rebuilt_on_request(disk: SimDisk) -> None:
     before = content(disk, path("idx"))
     spoil(disk, path("idx"), 100)
     rebuild_idx(disk, ROOT, ID, END, data_bytes(disk))
@@ -290,7 +290,7 @@ def test_large_frames_are_read_in_pieces() -> None:
     assert max(int(size) for _, size in reads) <= 1 << 20
 
 
-def test_an_index_is_made_anew_on_the_real_disk(tmp_path: Path) -> None:
+def test_an_index_is_rebuilt_on_the_real_disk(tmp_path: Path) -> None:
     fs, root = PosixFileSystem(), str(tmp_path)
     segment = ActiveSegment.create(fs, root, ID)
     segment.append(*flushed(41, range(41, 400)))

@@ -237,7 +237,7 @@ def test_a_changed_byte_damages_only_its_block_and_is_never_served() -> None:
     assert refused == {f"{PACKED}: the {part} fails its check" for part in ("header", "table")}
 
 
-def test_a_rewrite_carries_damage_over_and_reports_it() -> None:
+def test_a_rewrite_copies_damage_and_reports_it() -> None:
     disk = packed_disk()
     with opened(disk) as data:
         at = data.block_offset(1)
