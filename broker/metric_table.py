@@ -23,6 +23,10 @@ METRICS: Final = MetricTable(
         "topics_process_max_open_files", GAUGE, "descriptors",
         "The most open files and sockets that the system allows.",
     ),
+    Metric(
+        "topics_process_restarts", COUNTER, "restarts",
+        "How often a process of a set of cells was started again since the start of the set.", "process",
+    ),
     # -- pressure ----------------------------------------------------------------------------------------------------
     Metric("topics_loop_lag_seconds", GAUGE, "seconds", "How late the event loop was at the last sample."),
     Metric("topics_pressure", GAUGE, "share", "Load, as a share of the load at which writes are refused."),

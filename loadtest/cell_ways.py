@@ -2,9 +2,16 @@
 
 One topic, one set, one run: the ways take turns, each round from the other one on, and the result is the ratio within a
 round. On a machine with fewer cores than processes the gateway takes its processor time from the cell.
+
+The Python client, one request after the other, is compared with itself: with the address of the cell; with that of the
+gateway, so that it finds the cell by itself; and with that of the gateway, through which it sends everything.
 """
 
 from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Final
 
 import msgspec
 
@@ -14,6 +21,11 @@ from loadtest.generator import Task
 from loadtest.measure import Target, generate, prepare, seen_in
 from loadtest.own_broker import OwnBroker, ask
 from loadtest.scenario import Scenario
+from topics_client import Client
+
+AT_CELL: Final = "to the cell"
+GATEWAY: Final = "through the gateway"
+DIRECT: Final = "direct by itself"
 
 
 class Addresses(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,9 +37,11 @@ class Addresses(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Way(msgspec.Struct, frozen=True, kw_only=True):
-    """Requests a second by one way, beside those to the cell's own port."""
+    """Requests a second by one way, beside those of the same program to the cell's own port."""
 
     name: str
+    #: generator (64 connections) or client (one request after the other).
+    program: str
     ratio: Ratio
 
 
@@ -53,23 +67,56 @@ def addresses(own: OwnBroker, cells: int) -> Addresses:
 
 
 def measure(scenario: Scenario, cells: int, rounds: int) -> list[Way]:
-    """Both ways in turns. A first short round is not counted."""
+    """All ways in turns. A first short round is not counted."""
     own = OwnBroker(settings=settings(cells))
     try:
         own.start()
         found = addresses(own, cells)
         scenario = msgspec.structs.replace(scenario, topics=1, first_topic=found.topic)
         prepare(Target(host=own.host, port=own.port), scenario)
-        ports = (found.cell, found.gateway)
-        for port in ports:
-            _rate(own, port, msgspec.structs.replace(scenario, seconds=1.0))
-        pairs: list[tuple[float, float]] = []
+        topic = scenario.topic_names[0]
+        records = [{"number": number, "text": "x" * scenario.record_bytes} for number in range(scenario.batch)]
+
+        def client(port: int, direct: bool) -> Callable[[float], float]:
+            return lambda seconds: _client_rate(f"http://{own.host}:{port}", topic, records, seconds, direct=direct)
+
+        def generator(port: int) -> Callable[[float], float]:
+            return lambda seconds: _rate(own, port, msgspec.structs.replace(scenario, seconds=seconds))
+
+        runs = {(AT_CELL, "generator"): generator(found.cell), (GATEWAY, "generator"): generator(found.gateway)}
+        if scenario.kind == "append":
+            runs[AT_CELL, "client"] = client(found.cell, False)
+            runs[DIRECT, "client"] = client(found.gateway, True)
+            runs[GATEWAY, "client"] = client(found.gateway, False)
+        for run in runs.values():
+            run(1.0)
+        order = list(runs)
+        seen: dict[tuple[str, str], list[float]] = {each: [] for each in runs}
         for number in range(rounds):
-            seen = {port: _rate(own, port, scenario) for port in (ports if number % 2 else ports[::-1])}
-            pairs.append((seen[found.cell], seen[found.gateway]))
+            for each in order if number % 2 else order[::-1]:
+                seen[each].append(runs[each](scenario.seconds))
     finally:
         own.close()
-    return [Way(name="through the gateway", ratio=ratio_of("requests/s", pairs))]
+    return [
+        Way(
+            name=way,
+            program=program,
+            ratio=ratio_of("requests/s", list(zip(seen[AT_CELL, program], rates, strict=True))),
+        )
+        for (way, program), rates in seen.items()
+        if way != AT_CELL
+    ]
+
+
+def _client_rate(url: str, topic: str, records: list[Any], seconds: float, *, direct: bool) -> float:
+    with Client(url, direct=direct) as client:
+        for _ in range(3):
+            client.append(topic, records)
+        begin, requests = time.monotonic(), 0
+        while time.monotonic() < begin + seconds:
+            client.append(topic, records)
+            requests += 1
+        return requests / (time.monotonic() - begin)
 
 
 def _rate(own: OwnBroker, port: int, scenario: Scenario) -> float:
@@ -83,11 +130,14 @@ def _rate(own: OwnBroker, port: int, scenario: Scenario) -> float:
 
 def lines(name: str, ways: list[Way]) -> list[str]:
     """The report of one load."""
-    found = [f"{name}, one topic, beside the cell's own port ({ways[0].ratio.old:,.0f} requests/s):"]
-    for way in ways:
-        ratio = way.ratio
-        found.append(
-            f"  {way.name:<22} {ratio.new:>9,.0f} requests/s: x {ratio.ratio:.2f} "
-            f"({ratio.lowest:.2f} to {ratio.highest:.2f})"
-        )
+    found: list[str] = []
+    for program in dict.fromkeys(way.program for way in ways):
+        here = [way for way in ways if way.program == program]
+        found.append(f"{name}, one topic, {program}, beside the cell's own port ({here[0].ratio.old:,.0f} requests/s):")
+        for way in here:
+            ratio = way.ratio
+            found.append(
+                f"  {way.name:<22} {ratio.new:>9,.0f} requests/s: x {ratio.ratio:.2f} "
+                f"({ratio.lowest:.2f} to {ratio.highest:.2f})"
+            )
     return found

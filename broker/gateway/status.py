@@ -23,7 +23,7 @@ from broker.gateway.heads import front, with_body
 from broker.gateway.state import State
 from broker.metric_table import METRICS
 from broker.metrics import as_text
-from storage import ShuttingDown
+from storage import Sample, ShuttingDown
 
 if TYPE_CHECKING:
     from broker.gateway.forward import Forwarder
@@ -85,6 +85,7 @@ class Status:
                     "set_id": gateway.set_id,
                     "kernel": "compiled" if kernel.COMPILED else "python",
                     "cells": self._cells(),
+                    "gateways": self._gateways(),
                 }
             )
         )
@@ -104,7 +105,8 @@ class Status:
         gateway = self._gateway
         scheme, host = request.scope["scheme"], host_of(request.headers.get(b"host"), request.scope.get("server"))
         cells = [{**cell, **addresses(gateway, cell["cell"], scheme=scheme, host=host)} for cell in self._cells()]
-        return Answer(msgspec.json.encode({"set_id": gateway.set_id, "home_cells": len(cells), "cells": cells}))
+        found = {"set_id": gateway.set_id, "home_cells": len(cells), "cells": cells, "gateways": self._gateways()}
+        return Answer(msgspec.json.encode(found))
 
     def _cells(self) -> list[dict[str, Any]]:
         gateway = self._gateway
@@ -112,6 +114,11 @@ class Status:
             {"cell": number, "state": state, "restarts": gateway.restarts.get(f"cell-{number:02d}", 0)}
             for number, state in enumerate(gateway.states)
         ]
+
+    def _gateways(self) -> list[dict[str, int]]:
+        restarts = self._gateway.restarts
+        names = [f"gateway-{number:02d}" for number in range(self._gateway.settings.gateways)]
+        return [{"gateway": number, "restarts": restarts.get(name, 0)} for number, name in enumerate(names)]
 
     async def metrics(self, request: Request) -> Answer:
         """The metrics of all cells that answer, with a label `cell`, and those of the gateway."""
@@ -136,6 +143,10 @@ class Status:
         gateway = self._gateway
         yield METRICS.whole("topics_uptime_seconds", gateway.uptime_ms() / 1000)
         yield METRICS.whole("topics_ready", int(all(state is State.READY for state in gateway.states)))
+        yield METRICS.family(
+            "topics_process_restarts",
+            [Sample((("process", name),), count) for name, count in sorted(gateway.restarts.items())],
+        )
         yield from process.families()
         yield from gateway.http_metrics.families()
 

@@ -56,6 +56,7 @@ async def test_lists_of_all_cells_are_merged_page_by_page(tmp_path: Path) -> Non
 
 async def test_status_covers_all_cells(tmp_path: Path) -> None:
     async with cells(tmp_path) as made, client_of(made) as client:
+        made.gateway.restarts = {"cell-01": 2, "gateway-00": 1}
         assert (await client.get("/v0/ready")).json()["status"] == "ready"
         assert (await client.get("/v0/health")).json()["status"] == "ok"
         text = (await client.get("/v0/metrics")).text
@@ -63,10 +64,17 @@ async def test_status_covers_all_cells(tmp_path: Path) -> None:
         assert 'topics_ready{cell="2"} 1' in text
         assert text.count("# TYPE topics_ready ") == 1
         assert 'topics_http_requests_total{cell="gateway",route="/v0/health"' in text
+        assert 'topics_process_restarts_total{cell="gateway",process="cell-01"} 2' in text
         found = (await client.get("/v0/metrics", headers={"accept": "application/json"})).json()
         ready = next(each for each in found["metrics"] if each["name"] == "topics_ready")
         assert [sample["labels"]["cell"] for sample in ready["samples"]] == ["0", "1", "2"]
-        assert (await client.get("/v0/cluster")).json()["set_id"] == "set-1"
+        found = (await client.get("/v0/cluster")).json()
+        assert (found["set_id"], found["home_cells"]) == ("set-1", 3)
+        assert [cell["restarts"] for cell in found["cells"]] == [0, 2, 0]
+        assert found["gateways"] == [{"gateway": 0, "restarts": 1}]
+        assert "http" not in found["cells"][0]
+        health = (await client.get("/v0/health")).json()
+        assert (health["set_id"], health["gateways"]) == ("set-1", found["gateways"])
         assert (await client.get("/docs")).status_code == 200
         assert (await client.get("/openapi.json")).json()["openapi"]
         assert (await client.get("/v0/nothing")).status_code == 404

@@ -57,8 +57,11 @@ if TYPE_CHECKING:
     from topics_client.router_values import Router, RouterDeleted, RouterOptions, RouterPut
     from topics_client.values import (
         Appended,
+        Cell,
         Claimed,
+        Cluster,
         Diff,
+        Gateway,
         Health,
         Job,
         JobSummary,
@@ -98,8 +101,10 @@ __all__ = [
     "BrokerFault",
     "BrokerTooOld",
     "BufferFull",
+    "Cell",
     "Claimed",
     "Client",
+    "Cluster",
     "Conflict",
     "ConnectionFailed",
     "Consumer",
@@ -115,6 +120,7 @@ __all__ = [
     "Diff",
     "EpochConflict",
     "Forbidden",
+    "Gateway",
     "Health",
     "IdempotencyConflict",
     "Instrument",
@@ -193,7 +199,7 @@ _MODULES = {
     "retry": "Pause RetryBudget RetryPolicy",
     "router_values": "Router RouterDeleted RouterOptions RouterPut",
     "values": """
-        Appended Claimed Diff Health Job JobSummary
+        Appended Cell Claimed Cluster Diff Gateway Health Job JobSummary
         NewRecord PartitionState Paused Purged Ready Record
         RecordsDeleted Redriven Settled Tombstone TopicDeleted TopicPut
         QueueSummary TopicSettings TopicState TopicSummary Watched

@@ -19,6 +19,7 @@ from topics_client.answers import refusal
 from topics_client.async_renewing import AsyncRenewing
 from topics_client.attempts import Instrument, Observed
 from topics_client.calls import AppendOptions, Match, ReadOptions
+from topics_client.cell_routes import CellRoutes, Leg
 from topics_client.consumers import AsyncConsumers
 from topics_client.errors import ConnectionFailed, LeaseLost, TopicsError
 from topics_client.following import Follower
@@ -30,6 +31,7 @@ from topics_client.router_values import Router, RouterDeleted, RouterOptions, Ro
 from topics_client.values import (
     Appended,
     Claimed,
+    Cluster,
     Diff,
     Health,
     Job,
@@ -70,7 +72,9 @@ class AsyncClient:
     all calls together. `on_retry` is called before every wait for a retry, `instrument` around every attempt.
     `ca_file`: trust only the authorities in this PEM file; without it those of SSL_CERT_FILE and SSL_CERT_DIR, or else
     the usual ones. `cert` and `key`: PEM files with the client's certificate and its key, for https; without `key` the
-    key is in `cert` too. `http` replaces the network. Every method raises the errors of `topics_client.errors`.
+    key is in `cert` too. `direct`: if the broker is a set of cells whose cells have ports, send requests for a topic to
+    its cell; False: send all through the gateway. `http` replaces the network. Every method raises the errors
+    of `topics_client.errors`.
     """
 
     def __init__(
@@ -86,6 +90,7 @@ class AsyncClient:
         ca_file: str | os.PathLike[str] | None = None,
         cert: str | os.PathLike[str] | None = None,
         key: str | os.PathLike[str] | None = None,
+        direct: bool = True,
         http: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self.url = address.base_url(url)
@@ -98,6 +103,7 @@ class AsyncClient:
         self._workers: list[AsyncRenewing] = []
         #: Readers whose position the broker stores.
         self.consumers = AsyncConsumers(self)
+        self._routes = CellRoutes(self.url, time.monotonic) if direct else None
         own = identity(self.url, cert, key)
         self._http = transport.opened(httpx.AsyncClient, self.url, token, timeout, http, ca_file, own)
 
@@ -148,16 +154,22 @@ class AsyncClient:
         await asyncio.sleep(pause.seconds)
 
     async def _send(self, request: Request) -> Reply | NoReply:
+        if self._routes is None:
+            return await self._send_to(Leg(base=self.url, request=request))
+        steps = self._routes.send(request)
+        outcome: Reply | NoReply | None = None
+        while True:
+            try:
+                leg = next(steps) if outcome is None else steps.send(outcome)
+            except StopIteration as done:
+                return done.value
+            outcome = await self._send_to(leg)
+
+    async def _send_to(self, leg: Leg) -> Reply | NoReply:
         try:
-            response = await self._http.request(
-                request.method,
-                self.url + request.target,
-                content=request.body,
-                headers=dict(request.headers),
-                timeout=transport.time_limits(request, self._timeout),
-            )
+            response = await self._http.send(transport.built(self._http, leg, self._timeout))
         except (httpx.HTTPError, ssl.SSLError) as error:
-            return transport.no_reply(error, self.url, request.at_most(self._timeout))
+            return transport.no_reply(error, leg.base, leg.request.at_most(self._timeout))
         return transport.reply(response)
 
     @asynccontextmanager
@@ -179,6 +191,10 @@ class AsyncClient:
     async def health(self) -> Health:
         """Whether the process answers at all."""
         return await self.run(calls.health())
+
+    async def cluster(self) -> Cluster:
+        """The cells of the set. Raises NotFound if the broker is not a set of cells."""
+        return await self.run(calls.cluster())
 
     async def check_version(self) -> Health:
         """Raise BrokerTooOld if the broker is too old for some call of this client. Asks the broker once; no other call

@@ -24,6 +24,7 @@ from topics_client.router_values import Router, RouterDeleted, RouterOptions, Ro
 from topics_client.values import (
     Appended,
     Claimed,
+    Cluster,
     Diff,
     Health,
     Job,
@@ -68,8 +69,9 @@ class Client:
     all calls together. `on_retry` is called before every wait for a retry, `instrument` around every attempt.
     `ca_file`: trust only the authorities in this PEM file; without it those of SSL_CERT_FILE and SSL_CERT_DIR, or else
     the usual ones. `cert` and `key`: PEM files with the client's certificate and its key, for https; without `key` the
-    key is in `cert` too. `http` replaces the network. `sender` replaces all of these: it sends the requests. Every
-    method raises the errors of `topics_client.errors`.
+    key is in `cert` too. `direct`: if the broker is a set of cells whose cells have ports, send requests for a topic to
+    its cell; False: send all through the gateway. `http` replaces the network. `sender` replaces all of
+    these: it sends the requests. Every method raises the errors of `topics_client.errors`.
     """
 
     def __init__(
@@ -85,6 +87,7 @@ class Client:
         ca_file: str | os.PathLike[str] | None = None,
         cert: str | os.PathLike[str] | None = None,
         key: str | os.PathLike[str] | None = None,
+        direct: bool = True,
         http: httpx.BaseTransport | None = None,
         sender: Sender | None = None,
     ) -> None:
@@ -99,9 +102,11 @@ class Client:
         self.consumers = Consumers(self)
         if sender is None:
             # Loaded here: the command line has a sender of its own, and does without httpx.
+            from topics_client.direct_sender import DirectSender
             from topics_client.pool import Pool
 
-            sender = Pool(self.url, token, timeout, http, ca_file, identity(self.url, cert, key))
+            pool = Pool(self.url, token, timeout, http, ca_file, identity(self.url, cert, key))
+            sender = DirectSender(pool, self.url) if direct else pool
         self._sender = sender
 
     def __enter__(self) -> Self:
@@ -158,6 +163,10 @@ class Client:
     def health(self) -> Health:
         """Whether the process answers at all."""
         return self.run(calls.health())
+
+    def cluster(self) -> Cluster:
+        """The cells of the set. Raises NotFound if the broker is not a set of cells."""
+        return self.run(calls.cluster())
 
     def check_version(self) -> Health:
         """Raise BrokerTooOld if the broker is too old for some call of this client. Asks the broker once; no other call

@@ -19,6 +19,7 @@ from topics_client.encoding import encode_records
 from topics_client.errors import InvalidRequest
 from topics_client.values import (
     Appended,
+    Cluster,
     Diff,
     Health,
     Ready,
@@ -74,6 +75,10 @@ class ReadOptions(TypedDict, total=False):
 
 def health() -> Call[Health]:
     return Call(request=getting("/v0/health"), parse=answers.json_value(Health))
+
+
+def cluster() -> Call[Cluster]:
+    return Call(request=getting("/v0/cluster"), parse=answers.json_value(Cluster))
 
 
 def ready(replay: Replay = Replay.NEVER) -> Call[Ready]:

@@ -18,6 +18,7 @@ _QUEUES, _BACKUPS = "Queues", "Backups"
 _COMMANDS: dict[str, tuple[str, str, str | None]] = {
     "serve": ("serve", "serve", None),
     "status": ("status", "status", None),
+    "cluster": ("cluster", "cluster", None),
     "list": ("listing", "list_topics", None),
     "put": ("put", "put", None),
     "append": ("append", "append", None),

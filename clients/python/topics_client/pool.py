@@ -11,6 +11,7 @@ import httpx
 
 from topics_client import transport
 from topics_client.answers import refusal
+from topics_client.cell_routes import Leg
 from topics_client.errors import ConnectionFailed
 from topics_client.identity import NOBODY, Identity
 from topics_client.wire import NoReply, Reply, Request
@@ -35,16 +36,14 @@ class Pool:
 
     def send(self, request: Request) -> Reply | NoReply:
         """One try of a request."""
+        return self.send_to(Leg(base=self._base, request=request))
+
+    def send_to(self, leg: Leg) -> Reply | NoReply:
+        """One try of a request, to that address."""
         try:
-            response = self._http.request(
-                request.method,
-                self._base + request.target,
-                content=request.body,
-                headers=dict(request.headers),
-                timeout=transport.time_limits(request, self._timeout),
-            )
+            response = self._http.send(transport.built(self._http, leg, self._timeout))
         except (httpx.HTTPError, ssl.SSLError) as error:
-            return transport.no_reply(error, self._base, request.at_most(self._timeout))
+            return transport.no_reply(error, leg.base, leg.request.at_most(self._timeout))
         return transport.reply(response)
 
     @contextmanager

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import httpx
 
 from topics_client import address
+from topics_client.cell_routes import Leg
 from topics_client.errors import InvalidRequest
 from topics_client.identity import NOBODY, Identity
 from topics_client.wire import NoReply, Reply, Request
@@ -95,6 +96,21 @@ def _authorities(*named: tuple[str, str, int], own: tuple[Identity, int, int]) -
 def _nobody() -> ssl.SSLContext:
     """Trusts no one: for addresses without TLS."""
     return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+
+def built(http: httpx.Client | httpx.AsyncClient, leg: Leg, timeout: float) -> httpx.Request:
+    """The request of a leg."""
+    request = leg.request
+    made = http.build_request(
+        request.method,
+        leg.base + request.target,
+        content=request.body,
+        headers=dict(request.headers),
+        timeout=time_limits(request, timeout),
+    )
+    if leg.bare and "authorization" in made.headers:
+        del made.headers["authorization"]
+    return made
 
 
 def time_limits(request: Request, timeout: float) -> httpx.Timeout:

@@ -343,13 +343,43 @@ class RecordsDeleted(msgspec.Struct, frozen=True, kw_only=True):
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
     """The process answers. `cluster_id` may be missing while it starts. `kernel` is compiled or python; older brokers
-    leave it out."""
+    leave it out. `set_id`: that of a set of cells; `cell`: the cell that answers, None at the gateway."""
 
     status: str
     version: str
     uptime_ms: int
     cluster_id: str | None = None
     kernel: str | None = None
+    set_id: str | None = None
+    cell: int | None = None
+
+
+class Cell(msgspec.Struct, frozen=True, kw_only=True):
+    """One cell of a set. `state`: ready, starting or down, as it was found last. `restarts`: how often its process was
+    started again since the start of the set. `http`: the URL for clients that go to it directly, `kafka`: host:port for
+    Kafka clients; None if it has no such port."""
+
+    cell: int
+    state: str
+    restarts: int = 0
+    http: str | None = None
+    kafka: str | None = None
+
+
+class Gateway(msgspec.Struct, frozen=True, kw_only=True):
+    """One gateway of a set. `restarts`: how often its process was started again since the start of the set."""
+
+    gateway: int
+    restarts: int = 0
+
+
+class Cluster(msgspec.Struct, frozen=True, kw_only=True):
+    """The cells of a set. `home_cells`: the number of them when the set was made, by which names are placed."""
+
+    set_id: str
+    home_cells: int
+    cells: list[Cell]
+    gateways: list[Gateway] = []
 
 
 class Ready(msgspec.Struct, frozen=True, kw_only=True):

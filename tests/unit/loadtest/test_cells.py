@@ -33,7 +33,9 @@ def test_the_report_compares_with_one_broker_on_one_core() -> None:
 
 
 def test_the_report_of_the_ways_has_the_ratio_to_the_cell() -> None:
-    way = cell_ways.Way(name="through the gateway", ratio=ratio_of("requests/s", [(1000, 800), (2000, 1700)]))
+    way = cell_ways.Way(
+        name="through the gateway", program="generator", ratio=ratio_of("requests/s", [(1000, 800), (2000, 1700)])
+    )
     report = cell_ways.lines("append-100", [way])
     assert "1,500 requests/s" in report[0]
     assert "x 0.82 (0.80 to 0.85)" in report[1]

@@ -1,0 +1,57 @@
+"""`topics cluster status`: the cells of a set."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from click.testing import CliRunner
+
+from tests.client.fake_broker import FakeBroker, Trouble, answer
+from topics_client.cli import app
+from topics_client.commands.terminal import ExitCode
+
+
+def _cluster(*states: str) -> dict[str, Any]:
+    cells = [
+        {"cell": number, "state": state, "restarts": number * 1000, "http": f"http://127.0.0.1:{4100 + number}"}
+        for number, state in enumerate(states)
+    ]
+    return {"set_id": "s1", "home_cells": len(states), "cells": cells, "gateways": [{"gateway": 0, "restarts": 2}]}
+
+
+def _answers(body: dict[str, Any]) -> Trouble:
+    return lambda request, proceed: answer(body)
+
+
+def test_the_cells_are_shown_as_a_table(fake: FakeBroker, fake_url: str) -> None:
+    fake.troubles.append(_answers(_cluster("ready", "ready")))
+    result = CliRunner().invoke(app, ["cluster", "status", "--url", fake_url])
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.splitlines() == [
+        f"{fake_url}  set s1",
+        "CELL  STATE  RESTARTS  HTTP                   KAFKA",
+        "   0  ready         0  http://127.0.0.1:4100  -",
+        "   1  ready     1,000  http://127.0.0.1:4101  -",
+        "1 gateway, restarts: 2",
+    ]
+
+
+def test_a_cell_that_is_away_is_exit_status_3(fake: FakeBroker, fake_url: str) -> None:
+    fake.troubles.append(_answers(_cluster("ready", "down")))
+    result = CliRunner().invoke(app, ["cluster", "status", "--url", fake_url])
+    assert result.exit_code == ExitCode.UNREACHABLE
+    assert "   1  down " in result.stdout
+
+
+def test_json_is_what_the_gateway_answers(fake: FakeBroker, fake_url: str) -> None:
+    fake.troubles.append(_answers(_cluster("ready", "starting")))
+    result = CliRunner().invoke(app, ["cluster", "status", "--json", "--url", fake_url])
+    assert result.exit_code == ExitCode.UNREACHABLE
+    assert json.loads(result.stdout) == _cluster("ready", "starting")
+
+
+def test_a_broker_without_cells_says_so(fake: FakeBroker, fake_url: str) -> None:
+    result = CliRunner().invoke(app, ["cluster", "status", "--url", fake_url])
+    assert result.exit_code == ExitCode.REFUSED
+    assert result.stderr == f"Error: The broker at {fake_url} is not a set of cells.\n"
