@@ -167,7 +167,7 @@ def test_an_invalid_json_line_is_named_and_stops_the_append(topics: Topics, fake
     result = topics("append", "t", "--batch", "2", stdin='1\n2\n3\n{"a":}\n5\n')
     assert result.exit_code == ExitCode.USAGE
     assert "Line 4 is not valid JSON" in result.stderr
-    assert "Stored: 2 records, up to line 2. To go on, give the input from line 3 on." in result.stderr
+    assert "Stored: 2 records, up to line 2. To continue, give the input from line 3 on." in result.stderr
     assert len(fake.topics["t"].records) == 2
 
 

@@ -189,15 +189,15 @@ def test_the_asynchronous_client_has_the_same_consumer_calls(broker: RealBroker,
 
 
 def test_the_commands_print_the_changes(client: Client, topics: Topics) -> None:
-    assert topics("put", "t", "c", "--from", "1").output == "Made c of t, behind seq 1, with 4 unread.\n"
-    assert topics("put", "t", "c", "--persist-every", "9").output == "Changed c of t, behind seq 1, with 4 unread.\n"
+    assert topics("put", "t", "c", "--from", "1").output == "Made c of t, after seq 1, with 4 unread.\n"
+    assert topics("put", "t", "c", "--persist-every", "9").output == "Changed c of t, after seq 1, with 4 unread.\n"
     assert client.consumers.get("t", "c").persist_every == 9
     printed = topics("read", "t", "c", "-n", "2").stdout.splitlines()
     assert [line.split()[0] for line in printed] == ["2", "3"]
-    assert topics("commit", "t", "c", "4").output == "c of t is behind seq 4, with 1 unread.\n"
-    assert topics("seek", "t", "c", "earliest").output == "c of t is behind seq 0, with 5 unread.\n"
-    assert topics("seek", "t", "c", "2").output == "c of t is behind seq 2, with 3 unread.\n"
-    assert topics("seek", "t", "c", "--ts", "0").output == "c of t is behind seq 0, with 5 unread.\n"
+    assert topics("commit", "t", "c", "4").output == "c of t is after seq 4, with 1 unread.\n"
+    assert topics("seek", "t", "c", "earliest").output == "c of t is after seq 0, with 5 unread.\n"
+    assert topics("seek", "t", "c", "2").output == "c of t is after seq 2, with 3 unread.\n"
+    assert topics("seek", "t", "c", "--ts", "0").output == "c of t is after seq 0, with 5 unread.\n"
     assert "persist_every" in topics("get", "t", "c").output
     assert topics("list", "t").output.splitlines()[1].split()[0] == "c"
     assert topics("delete", "t", "c").output == "Deleted c of t.\n"

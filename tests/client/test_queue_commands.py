@@ -116,7 +116,7 @@ def test_jobs_are_listed(topics: Topics, client: Client) -> None:
 
 
 def test_a_queue_is_paused_and_resumed(topics: Topics, client: Client) -> None:
-    assert topics("pause", "q").stdout == "Paused q: no jobs are handed out.\n"
+    assert topics("pause", "q").stdout == "Paused q: no jobs are delivered.\n"
     assert lines(topics("pause", "q", "--json"))[0]["paused"] is True
     assert topics("resume", "q").stdout == "Resumed q.\n"
     assert (client.state("q").queue or {})["paused"] is False

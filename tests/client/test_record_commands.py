@@ -71,4 +71,4 @@ def test_a_person_is_asked(topics: Topics, client: Client, monkeypatch: pytest.M
     assert client.state("t").count == 2
     topics("records", "delete", "t", "--before-seq", "2")
     assert client.state("t").count == 1
-    assert asked == ["Delete the records of t (seqs 1 to 2) below seq 2 for good?"] * 2
+    assert asked == ["Delete the records of t (seqs 1 to 2) below seq 2 permanently?"] * 2

@@ -132,8 +132,8 @@ def test_changed_code_is_reloaded(broker: RealBroker, client: Client, folder: Pa
     [
         ("shop", "is not MODULE:NAME"),
         ("nothing:worker", "There is no module nothing"),
-        ("shop:handler", "is no Worker"),
-        ("shop:other", "is no Worker"),
+        ("shop:handler", "is not a Worker"),
+        ("shop:other", "is not a Worker"),
     ],
 )
 def test_mistakes_are_reported_in_a_sentence(

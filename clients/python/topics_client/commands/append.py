@@ -1,4 +1,4 @@
-"""`topics append`: JSON lines into a topic."""
+"""`topics append`: appends JSON lines to a topic."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def append(
         Option(
             "--key-prefix",
             metavar="TEXT",
-            help="Makes running the same input again safe: what is stored already is not stored twice, within the "
+            help="Makes it safe to run the same input again: records that are stored already are skipped within the "
             "topic's idempotency_window_ms (2 minutes unless set).",
         ),
     ] = None,
@@ -60,8 +60,8 @@ def append(
 ) -> None:
     """Append records in order, one JSON value a line. Creates the topic if it does not exist.
 
-    Stops at the first line that is not JSON and says which; whole batches before it are stored. Broken connections
-    and a busy or restarting broker are bridged, without storing anything twice.
+    Stops at the first line that is not JSON and names it; whole batches before it are stored. Broken connections and a
+    busy or restarting broker are bridged, without storing anything twice.
     """
     if data and file is not None:
         raise click.BadParameter("Give records by --data or by a file, not both.", param_hint="--data")
@@ -93,9 +93,9 @@ def append(
 
 @contextmanager
 def _opened(file: Path | None, data: list[str] | None) -> Generator[BinaryIO]:
-    """The input: what --data says, a file, or stdin."""
+    """The input: the --data options, a file, or stdin."""
     if data:
-        # One value a line, also where the shell gave one over several lines; a line break within a string is no JSON.
+        # One value a line, even if the shell gave one over several lines. A line break within a string is not JSON.
         yield io.BytesIO(b"".join(one_line(os.fsencode(value)) + b"\n" for value in data))
     elif file is None or str(file) == "-":
         if sys.stdin.isatty():
@@ -111,7 +111,7 @@ def _opened(file: Path | None, data: list[str] | None) -> Generator[BinaryIO]:
 
 
 def _size(source: BinaryIO) -> int | None:
-    """How many bytes there will be, if that can be known."""
+    """The size of the input in bytes, if it can be known."""
     try:
         status = os.fstat(source.fileno())
     except (OSError, ValueError):
@@ -120,7 +120,7 @@ def _size(source: BinaryIO) -> int | None:
 
 
 def _run(upload: Upload, source: Iterable[Batch], total_bytes: int | None, as_json: bool) -> None:
-    """Uploads, with a progress bar where somebody watches and is not typing the input."""
+    """Upload, with a progress bar if somebody watches and does not type the input."""
     try:
         typing = sys.stdin.isatty() and total_bytes is None
         if as_json or typing or not sys.stderr.isatty():
@@ -141,7 +141,7 @@ def _run(upload: Upload, source: Iterable[Batch], total_bytes: int | None, as_js
 
 
 def _progress() -> Progress:
-    # Loaded only where progress is shown: it takes as long as all else that a command loads.
+    # Loaded only where progress is shown: it takes as long as everything else that a command loads.
     from rich.console import Console
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
@@ -170,7 +170,7 @@ def _summary(topic: str, account: Account) -> dict[str, Any]:
 
 def _say_done(topic: str, account: Account, as_json: bool) -> None:
     if as_json:
-        # Also after an early end, as far as it got.
+        # Also after an early end, for the stored part.
         if account.complete or account.records:
             emit(msgspec.json.encode(_summary(topic, account)))
         return
@@ -188,7 +188,7 @@ def _say_done(topic: str, account: Account, as_json: bool) -> None:
 
 
 def _say_how_far(account: Account, *, resumable: bool) -> None:
-    """After an early end: what is stored, what is not, and how to go on."""
+    """After an early end: print what is stored, what is not, and how to continue."""
     parts: list[str] = []
     if account.records:
         parts.append(f"Stored: {amount(account.records, 'record')}, up to line {account.last_line}.")
@@ -197,11 +197,11 @@ def _say_how_far(account: Account, *, resumable: bool) -> None:
         parts.append(f"Unknown: whether lines {first} to {last} were stored.")
     if parts and resumable:
         parts.append(
-            "Run the same command again to go on; nothing is stored twice within the topic's idempotency_window_ms."
+            "Run the same command again to continue; nothing is stored twice within the topic's idempotency_window_ms."
         )
     elif account.pending is not None:
         parts.append("With --key-prefix, running the same input again would be safe.")
     elif parts:
-        parts.append(f"To go on, give the input from line {account.last_line + 1} on.")
+        parts.append(f"To continue, give the input from line {account.last_line + 1} on.")
     if parts:
         note(" ".join(parts))

@@ -35,7 +35,7 @@ from topics_client.commands.terminal import (
 )
 
 _LOOK_EVERY_S = 0.2
-#: So many topics' heads are shown to people.
+#: The most topics whose heads are shown to people.
 _SHOWN_HEADS = 20
 
 ColdDirOption = Annotated[
@@ -52,7 +52,7 @@ def backup(
             help="Where to: a path on the broker's machine in its TOPICS_BACKUP_DIR, or a name below that.",
         ),
     ],
-    include_cold: Annotated[bool, Option("--include-cold", help="Also copy what is in the cold store.")] = False,
+    include_cold: Annotated[bool, Option("--include-cold", help="Also copy the segments in the cold store.")] = False,
     data_dir: Annotated[
         Path | None,
         Option("--data-dir", metavar="DATA", help="Back up this directory, on which no broker runs."),
@@ -63,8 +63,8 @@ def backup(
 ) -> None:
     """Back up all topics as of one instant, while the broker runs.
 
-    DIR keeps the two newest backups; what did not change since the last one is not copied again. The broker writes
-    it: start it with TOPICS_BACKUP_DIR. If this program is interrupted, the broker goes on with the backup.
+    DIR keeps the two newest backups; unchanged files of the last one are not copied again. The broker writes the
+    backup: start it with TOPICS_BACKUP_DIR. If this program is interrupted, the broker continues the backup.
     """
     if data_dir is not None:
         options = ["--include-cold"] if include_cold else []
@@ -76,7 +76,7 @@ def backup(
             complain(found.error.message, as_json=as_json, code=found.error.code)
             raise Exit(ExitCode.REFUSED)
         if found.state != "done":
-            fail("The broker was started anew before the backup was done.", ExitCode.REFUSED, as_json=as_json)
+            fail("The broker was restarted before the backup was done.", ExitCode.REFUSED, as_json=as_json)
         if as_json:
             emit(msgspec.json.encode(found))
         else:
@@ -92,16 +92,16 @@ def restore(
 ) -> None:
     """Restore a backup into a new data directory on this machine. Needs no broker.
 
-    Every byte is checked before the directory can be used. It is a cluster of its own: readers of the original are
-    told that its topics were made anew, and start from their first records.
+    Every byte is checked before the directory can be used. The directory becomes a new cluster: readers of the original
+    are told that its topics were created again, and start from their first records.
     """
     options = ["--number", str(number)] if number else []
     _storage("restore", source, str(directory), *options, cold_dir=cold_dir, as_json=as_json)
 
 
 def _storage(*arguments: str, cold_dir: str, as_json: bool) -> NoReturn:
-    """Go on as the program that works on data directories."""
-    # Looked up, not imported: this program talks to any broker of the API and carries none.
+    """Continue as the program for data directories."""
+    # Looked up, not imported: this program works with any broker and does not include one.
     if importlib.util.find_spec("storage") is None:
         fail("The storage engine is not installed beside this program. Run: pip install topics-broker", ExitCode.USAGE)
     options: Sequence[str] = ["--cold-dir", cold_dir] if cold_dir else []
@@ -123,7 +123,7 @@ def _wait(client: Client, found: Backup) -> Backup:
     except KeyboardInterrupt:
         if live:
             print("\r\033[K", end="", file=sys.stderr)
-        note("The broker goes on with the backup.")
+        note("The broker continues the backup.")
         raise
     if live:
         print("\r\033[K", end="", file=sys.stderr, flush=True)

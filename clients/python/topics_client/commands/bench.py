@@ -1,4 +1,4 @@
-"""`topics bench`: how fast a broker answers, from here."""
+"""`topics bench`: measures how fast a broker answers this program."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from topics_client.commands.terminal import emit, note, say
 
 #: Records that readers begin with, in appends of _FILL.
 _FILL, _FILLS = 1000, 10
-#: How often the main thread looks whether a worker has failed.
+#: How often the main thread checks whether a worker has failed.
 _LOOK_S = 0.05
 
 
 class Load(str, enum.Enum):
-    """What is measured."""
+    """The kinds of load."""
 
     APPEND = "append"
     READ = "read"
@@ -36,7 +36,7 @@ class Load(str, enum.Enum):
 
 @dataclass
 class Share:
-    """What one thread has done: calls of `batch` records each, and how long each took, in seconds."""
+    """The work of one thread: calls of `batch` records each, and the seconds that each took."""
 
     records: int = 0
     took_s: list[float] = field(default_factory=list[float])
@@ -57,9 +57,9 @@ def bench(
 ) -> None:
     """Measure a broker by appends, reads, or jobs that are appended, claimed and acked.
 
-    The records go to a topic of its own, which is deleted at the end, also after Ctrl-C. The times include this
-    program, which is one process: a fast broker can do more. With --json: one object, {"load", "seconds", "batch",
-    "concurrency", "size", "durability", "calls", "records", "records_per_s", "p50_ms", "p99_ms"}.
+    The records go to a new topic, which is deleted at the end, also after Ctrl-C. The times include this program, which
+    is one process: a fast broker can do more. With --json: one object, {"load", "seconds", "batch", "concurrency",
+    "size", "durability", "calls", "records", "records_per_s", "p50_ms", "p99_ms"}.
     """
     topic = name + uuid.uuid4().hex[:12]
     with broker(reach, as_json) as client:
@@ -86,7 +86,7 @@ Work = Callable[[Client, Share], None]
 
 
 def _work(load: Load, topic: str, records: list[Any], number: int) -> Work:
-    """What the thread of that number does over and over."""
+    """The call that the thread with this number repeats."""
     batch, node = len(records), f"bench-{number}"
 
     def append(client: Client, share: Share) -> None:
@@ -115,7 +115,7 @@ def _work(load: Load, topic: str, records: list[Any], number: int) -> Work:
 
 
 def _measured(work: list[Work], seconds: float, reach: Reach, as_json: bool) -> list[Share]:
-    """Each in a thread with a connection of its own, until the time is over; raises the first error of a thread."""
+    """Run each in a thread with its own connection until the time is over. Raises the first error of a thread."""
     over, errors = threading.Event(), list[Exception]()
     shares = [Share() for _ in work]
 
@@ -146,7 +146,7 @@ def _measured(work: list[Work], seconds: float, reach: Reach, as_json: bool) -> 
 
 
 def percentile(ordered: list[float], share: float) -> float:
-    """The least value that at least this share of the values do not exceed; 0 without values."""
+    """The smallest value that at least this share of the values do not exceed; 0 without values."""
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)] if ordered else 0.0
 
 

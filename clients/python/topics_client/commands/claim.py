@@ -17,15 +17,15 @@ def claim(
     max_: MaxOption = 1,
     lease_ms: LeaseOption = None,
     wait_ms: Annotated[
-        int, Option("--wait-ms", min=0, max=30_000, metavar="MS", help="Wait so long for a job if there is none.")
+        int, Option("--wait-ms", min=0, max=30_000, metavar="MS", help="How long to wait for a job if there is none.")
     ] = 0,
     as_json: JsonOption = False,
     reach: Reach = ANY,
 ) -> None:
     """Claim jobs and print them. No other node gets them until their leases end.
 
-    Settle each with `topics ack` or `topics nack`; a job that is not settled in time is delivered again. With --json:
-    one object a line, {"$seq", "lease_id", "deadline", "$ts", "$node"?, "$tag"?, "deliveries", "data", "meta"?}.
+    End each with `topics ack` or `topics nack`; otherwise it is delivered again when its lease ends. With --json: one
+    object a line, {"$seq", "lease_id", "deadline", "$ts", "$node"?, "$tag"?, "deliveries", "data", "meta"?}.
     """
     with broker(reach, as_json) as client:
         claimed = client.claim(queue, node, max=max_, lease_ms=lease_ms, wait_ms=wait_ms)
@@ -33,4 +33,4 @@ def claim(
         for job in claimed.jobs:
             printer.write(job)
         if not claimed.jobs:
-            note("There is no job to be had.")
+            note("There is no job to claim.")

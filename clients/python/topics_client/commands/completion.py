@@ -16,7 +16,7 @@ from topics_client.commands.reach import Reach, resolve
 from topics_client.errors import TopicsError
 from topics_client.one_connection import OneConnection, usable
 
-#: A shell that waits for names is a shell that hangs.
+#: A shell must not hang while it waits for names.
 _PATIENCE_S = 1.0
 _MOST_NAMES = 200
 
@@ -43,7 +43,8 @@ def completion(
 
 
 def topic_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Names of topics that begin so, of the broker that the command would speak to; none if it does not answer."""
+    """Names of topics that begin with this text, from the broker that the command would use; none if it does not
+    answer."""
     given = {each: ctx.params.get(each) for each in ("url", "token", "context")}
     with suppress(TopicsError, ContextError):
         found = resolve(Reach(**given))

@@ -1,4 +1,4 @@
-"""The options by which every command finds its broker, and the client they make."""
+"""The options with which every command finds its broker, and the client made from them."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ RetryForOption = Annotated[
         min=0,
         max=3600,
         metavar="SECONDS",
-        help="How long to keep trying when the broker goes away after the start, or asks to wait.",
+        help="How long to keep trying if the broker goes away after the start, or asks to wait.",
         panel="Broker",
     ),
 ]
 
-#: Commands that make a call or two: a broker that is not there is said at once, one that is busy gets a few seconds.
+#: For commands that make a call or two: a missing broker is reported at once, and a busy one gets a few seconds.
 BRIEFLY = RetryPolicy(total_s=10.0, cap_s=1.0, reconnect=False)
 
 
@@ -46,7 +46,7 @@ def broker(
     retry_for_s: float | None = None,
     threads: bool = False,
 ) -> Generator[Client]:
-    """A client for one command; whatever ends the command early becomes a message and an exit status.
+    """A client for one command. Every error that ends the command early becomes a message and an exit status.
 
     With `retry_for_s` the broker must be there at the start, and may then go away for that long. `threads`: the command
     makes calls from several.
@@ -62,7 +62,7 @@ def broker(
 
 
 def connect(reach: Reach, as_json: bool, retry: RetryPolicy = BRIEFLY, *, threads: bool = False) -> Client:
-    """A client of the broker that the options name, whose errors go on to the caller. `threads`: for several."""
+    """A client for the broker of the options, whose errors go to the caller. `threads`: it is used by several."""
     try:
         found = resolve(reach)
     except ContextError as error:

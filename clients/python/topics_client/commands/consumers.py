@@ -1,4 +1,4 @@
-"""`topics consumers list`, `put`, `get`, `delete`, `commit` and `seek`: readers whose position the broker keeps."""
+"""`topics consumers list`, `put`, `get`, `delete`, `commit` and `seek`: readers whose position the broker stores."""
 
 from __future__ import annotations
 
@@ -69,22 +69,28 @@ def put(
     topic: TopicArgument,
     consumer: ConsumerArgument,
     start: Annotated[
-        str, Option("--from", metavar="WHERE", help="Where a new one begins: earliest, head, or behind a seq.")
+        str, Option("--from", metavar="WHERE", help="Where a new one begins: earliest, head, or a seq to start after.")
     ] = "earliest",
     consistency: Annotated[
         Consistency | None,
         Option(
             "--consistency",
-            help="After a crash of the broker: some records come again, or none ever does.",
+            help="Whether records may come again after a crash of the broker: some, or none.",
             show_default="at_least_once",
         ),
     ] = None,
     persist_every: Annotated[
         int | None,
-        Option("--persist-every", min=1, metavar="RECORDS", help="At most so many come again.", show_default="1000"),
+        Option(
+            "--persist-every",
+            min=1,
+            metavar="RECORDS",
+            help="At most this many come again after a crash.",
+            show_default="1000",
+        ),
     ] = None,
     replace: Annotated[
-        bool, Option("--replace", help="Set what is not given back to its default, consistency too.")
+        bool, Option("--replace", help="Reset all other settings to their defaults, consistency too.")
     ] = False,
     partition: PartitionOption = None,
     as_json: JsonOption = False,
@@ -221,7 +227,7 @@ def _moved(answer: bytes, as_json: bool) -> None:
 
 
 def _position(consumer: ConsumerState) -> str:
-    return f"behind seq {consumer.cursor_seq}, with {consumer.unread:,} unread"
+    return f"after seq {consumer.cursor_seq}, with {consumer.unread:,} unread"
 
 
 def _where(text: str, name: str) -> Literal["earliest", "head"] | int:

@@ -1,4 +1,4 @@
-"""`topics consumers read`: prints what comes next."""
+"""`topics consumers read`: prints the next records of a consumer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from topics_client.commands.records import RecordPrinter
 from topics_client.commands.terminal import note
 from topics_client.consumer_values import ConsumerReadOptions
 
-#: The most one call can give.
+#: The most that one call can return.
 _PAGE_RECORDS = 1000
 
 
@@ -25,11 +25,11 @@ def read(
         int, Option("--limit", "-n", min=0, help="Stop after this many records. 0 = all there are now.")
     ] = 0,
     wait_ms: Annotated[
-        int, Option("--wait-ms", min=0, max=30_000, metavar="MS", help="Wait so long for the first record.")
+        int, Option("--wait-ms", min=0, max=30_000, metavar="MS", help="How long to wait for the first record.")
     ] = 0,
     peek: Annotated[bool, Option("--peek", help="Leave the position where it is; at most 1000 records.")] = False,
     follow: Annotated[
-        bool, Option("--follow", "-f", help="Read on until Ctrl-C; what is printed is committed.")
+        bool, Option("--follow", "-f", help="Continue until Ctrl-C; printed records are committed.")
     ] = False,
     partition: PartitionOption = None,
     retry_for_s: RetryForOption = 60.0,
@@ -42,7 +42,7 @@ def read(
     {"tombstone": {...}}.
     """
     if follow and (peek or limit or wait_ms):
-        raise click.BadParameter("Goes with none of --limit, --wait-ms and --peek.", param_hint="--follow")
+        raise click.BadParameter("Cannot be used with --limit, --wait-ms or --peek.", param_hint="--follow")
     printer = RecordPrinter(as_json=as_json, flush=follow)
     with broker(reach, as_json, retry_for_s=retry_for_s if follow else None) as client:
         if follow:
@@ -56,7 +56,7 @@ def read(
 def _print(
     client: Client, topic: str, consumer: str, limit: int, options: ConsumerReadOptions, printer: RecordPrinter
 ) -> int:
-    """How many lines were printed. A peek is one answer: the next one would be the same."""
+    """Returns how many lines were printed. A peek is one answer, because the next one would be the same."""
     printed = 0
     left = limit or None
     until_seq: int | None = None
@@ -69,7 +69,7 @@ def _print(
         for record in answer.records:
             printer.write(record)
         printed += len(answer.records)
-        # What was there at the start: a busy topic would otherwise never come to an end.
+        # The records at the start: with a busy topic this would never end otherwise.
         until_seq = answer.head_seq if until_seq is None else until_seq
         if left is not None:
             left -= len(answer.records)

@@ -124,7 +124,7 @@ def use(
         if as_json:
             emit(msgspec.json.encode({"current": stored.current}))
         else:
-            say(f"Commands speak to {stored.contexts[name].url} now." if name else "No context is in use now.")
+            say(f"Commands use {stored.contexts[name].url} now." if name else "Commands use no context now.")
 
 
 @context.add("list", EXIT_CODES_HELP)

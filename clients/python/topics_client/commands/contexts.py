@@ -1,6 +1,6 @@
 """The file of contexts: names for brokers, with the files of their keys. The keys themselves are never in it.
 
-It is $XDG_CONFIG_HOME/topics/contexts.json, or below ~/.config, and for its owner alone.
+The file is $XDG_CONFIG_HOME/topics/contexts.json, or below ~/.config. Only its owner can read it.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import msgspec
 
 
 class ContextError(Exception):
-    """A context that is not there, or whose files cannot be read. The text says what to do."""
+    """A context that does not exist, or whose files cannot be read. The message says what to do."""
 
 
 class Context(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where a broker is. Paths are absolute. `key` is that of the certificate; that of the API is in `key_file`."""
+    """Where a broker is. Paths are absolute. `key` is the key of the certificate; the API key is in `key_file`."""
 
     url: str
     key_file: str | None = None
@@ -26,22 +26,22 @@ class Context(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Contexts(msgspec.Struct, omit_defaults=True):
-    """All contexts by name, and which is in use."""
+    """All contexts by name, and the one in use."""
 
     current: str | None = None
     contexts: dict[str, Context] = {}
 
 
 def path() -> Path:
-    """Of the file, which need not exist."""
+    """The path of the file, which need not exist."""
     base = os.environ.get("XDG_CONFIG_HOME")
-    # The specification of these directories leaves relative paths aside.
+    # The specification of these directories says that relative paths are ignored.
     home = Path(base) if base and Path(base).is_absolute() else Path("~/.config").expanduser()
     return home / "topics" / "contexts.json"
 
 
 def load() -> Contexts:
-    """What the file holds; nothing, if there is none. Raises ContextError."""
+    """The content of the file, or nothing if there is no file. Raises ContextError."""
     try:
         return msgspec.json.decode(path().read_bytes(), type=Contexts)
     except FileNotFoundError:
@@ -51,7 +51,7 @@ def load() -> Contexts:
 
 
 def save(contexts: Contexts) -> None:
-    """Replaces the file as a whole: a reader sees the contexts of before or of after. Raises ContextError."""
+    """Replaces the whole file: a reader sees the contexts before or after. Raises ContextError."""
     import tempfile  # here: every command loads this module, and few write
 
     target = path()
@@ -73,7 +73,7 @@ def save(contexts: Contexts) -> None:
 
 
 def named(name: str) -> Context:
-    """Raises ContextError if there is none of that name."""
+    """The context with that name. Raises ContextError if there is none."""
     known = load().contexts
     if name not in known:
         raise ContextError(f"There is no context {name!r}. {_those(known)}")
@@ -81,7 +81,7 @@ def named(name: str) -> Context:
 
 
 def in_use() -> Context | None:
-    """The one that `topics context use` chose, if any."""
+    """The context chosen by `topics context use`, if any."""
     found = load()
     return None if found.current is None else found.contexts.get(found.current)
 

@@ -23,9 +23,9 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import click
 from click.shell_completion import CompletionItem
 
-#: Lines of help are no longer on wider terminals.
+#: Lines of help are not longer on wider terminals.
 _WIDTH = 100
-#: Characters of a command's first sentence, at most.
+#: The most characters of a command's first sentence.
 _SENTENCE = 200
 _SETTINGS: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": _WIDTH}
 
@@ -34,7 +34,7 @@ Completer = Callable[[click.Context, click.Parameter, str], "list[CompletionItem
 
 
 class Argument:
-    """A parameter without a name on the command line. `metavar`: what stands for it in the help text.
+    """A parameter without a name on the command line. `metavar`: its placeholder in the help text.
 
     `complete` lists values for the shell, by their beginning.
     """
@@ -62,8 +62,8 @@ class Argument:
 class Option:
     """A parameter with names.
 
-    `show_default`: its default in the help text, or other words for it. `panel`: the heading that it is below.
-    `min` and `max` bound numbers, `exists`, `file_okay` and `dir_okay` are of paths.
+    `show_default`: its default in the help text, or other words for it. `panel`: the heading that it is below. `min`
+    and `max` limit numbers; `exists`, `file_okay` and `dir_okay` are for paths.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class Group(click.Group):
         super().__init__(name, help=help, epilog=epilog, no_args_is_help=True, context_settings=_SETTINGS)
 
     def add(self, name: str, epilog: str | None = None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        """Adds a function as the command of that name, and leaves it callable."""
+        """Adds a function as the command with that name, and leaves it callable."""
 
         def added(function: Callable[..., Any]) -> Callable[..., Any]:
             self.add_command(command(name, function, epilog))
@@ -154,7 +154,7 @@ class Group(click.Group):
         return "Commands"
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The first sentence of each command, whole."""
+        """The first sentence of each command, unshortened."""
         panels: dict[str, list[tuple[str, str]]] = {}
         for name in self.list_commands(ctx):
             found = self.get_command(ctx, name)
@@ -179,7 +179,7 @@ def command(name: str, function: Callable[..., Any], epilog: str | None = None) 
             params.append(_param(each, hints[each.name]))
 
     def call(**values: Any) -> Any:
-        # click gives tuples, and an empty one for an option that is not given.
+        # click returns tuples, and an empty one for an option that is not given.
         values = {key: [*value] or None if isinstance(value, tuple) else value for key, value in values.items()}
         for key, group in groups.items():
             values[key] = group(**{field.name: values.pop(field.name) for field in dataclasses.fields(group)})
@@ -196,7 +196,7 @@ def command(name: str, function: Callable[..., Any], epilog: str | None = None) 
 
 
 def _params(group: Callable[..., Any]) -> list[click.Parameter]:
-    """Those of the fields of a dataclass."""
+    """The parameters made from the fields of a dataclass."""
     hints = get_type_hints(group, include_extras=True)
     return [_param(each, hints[each.name]) for each in inspect.signature(group).parameters.values()]
 
@@ -204,7 +204,7 @@ def _params(group: Callable[..., Any]) -> list[click.Parameter]:
 def _param(parameter: inspect.Parameter, hint: Any) -> click.Parameter:
     kind, said = get_args(hint)
     required = parameter.default is inspect.Parameter.empty
-    # An explicit None is a value for click, also of what must be given.
+    # For click an explicit None is a value, even of a required parameter.
     default: dict[str, Any] = {} if required else {"default": parameter.default}
     kind = _without_none(kind)
     several = get_origin(kind) is list

@@ -1,4 +1,4 @@
-"""`topics delete`: removes a topic with everything in it."""
+"""`topics delete`: deletes a topic with everything in it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def delete(
     as_json: JsonOption = False,
     reach: Reach = ANY,
 ) -> None:
-    """Delete a topic with all its records, cursors and routers, for good.
+    """Delete a topic with all its records, cursors and routers, permanently.
 
     A topic that does not exist is no error: the exit status is 0 either way.
     """
@@ -58,5 +58,5 @@ def _confirmed(client: Client, topic: str) -> bool:
     except TopicNotFound:
         return True
     holds = f"{amount(state.count, 'record')}, {size(state.bytes)}" if state.count else "empty"
-    # On stderr, so that the question is seen when stdout goes elsewhere.
-    return click.confirm(f"Delete {printable(topic)} ({holds}) for good?", err=True)
+    # On stderr, so that the question is visible when stdout is redirected.
+    return click.confirm(f"Delete {printable(topic)} ({holds}) permanently?", err=True)

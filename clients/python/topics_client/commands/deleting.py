@@ -1,4 +1,4 @@
-"""`topics records delete`: removes records of a topic that stays."""
+"""`topics records delete`: deletes records of a topic that stays."""
 
 from __future__ import annotations
 
@@ -26,15 +26,13 @@ def delete(
     before_seq: Annotated[
         int | None, Option("--before-seq", min=1, metavar="SEQ", help="Those below this seq.", show_default=False)
     ] = None,
-    tag: Annotated[
-        str | None, Option("--tag", help="Those with this tag; a * at the end stands for any ending.")
-    ] = None,
+    tag: Annotated[str | None, Option("--tag", help="Those with this tag; a * at the end matches any ending.")] = None,
     yes: Annotated[bool, Option("--yes", "-y", help="Do not ask. Required where there is no terminal.")] = False,
     partition: PartitionOption = None,
     as_json: JsonOption = False,
     reach: Reach = ANY,
 ) -> None:
-    """Delete records for good: those below a seq, those with a tag, or with both options those that meet both.
+    """Delete records permanently: those below a seq, those with a tag, or with both options those that match both.
 
     Records that are appended later stay. `topics delete` deletes a topic with all its records.
     """
@@ -55,8 +53,8 @@ def delete(
                 if each
             )
             held = f"{printable(topic)} (seqs {state.earliest_seq} to {state.head_seq})"
-            # On stderr, so that the question is seen when stdout goes elsewhere.
-            if not click.confirm(f"Delete the records of {held} {which} for good?", err=True):
+            # On stderr, so that the question is visible when stdout is redirected.
+            if not click.confirm(f"Delete the records of {held} {which} permanently?", err=True):
                 note("Nothing was deleted.")
                 raise Exit(ExitCode.REFUSED)
         call = calls.delete_records(topic, before_seq=before_seq, match=tag_predicate(tag), partition=partition)

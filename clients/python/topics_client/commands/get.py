@@ -19,8 +19,8 @@ def get(
 ) -> None:
     """Print one record.
 
-    With --json: as `topics read` has it. Of a record that is not there, the error says why: future, expired, evicted,
-    lost or deleted.
+    With --json: in the format of `topics read`. If the record does not exist, the error says why: future, expired,
+    evicted, lost or deleted.
     """
     with broker(reach, as_json) as client:
         RecordPrinter(as_json=as_json).write(client.get_record(topic, seq, partition=partition))

@@ -1,4 +1,4 @@
-"""What the commands of queues share: options, how jobs are named on a command line, and how they are written out."""
+"""The common part of the queue commands: options, how jobs are named on a command line, and how they are printed."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ MaxOption = Annotated[int, Option("--max", "-n", min=1, max=1000, help="At most 
 
 
 def named_jobs(texts: Sequence[str]) -> list[Job | int]:
-    """The jobs that were named; raises click.BadParameter for what names none."""
+    """The named jobs. Raises click.BadParameter for text that names none."""
     if len(texts) > MAX_SEQS:
         raise click.BadParameter(f"At most {MAX_SEQS} jobs at a time.", param_hint="JOB")
     return [_named(text) for text in texts]
@@ -62,14 +62,14 @@ def _named(text: str) -> Job | int:
 
 
 class JobPrinter:
-    """Writes jobs one a line; as JSON: as the broker writes them."""
+    """Prints one job a line; as JSON, like the broker writes it."""
 
     def __init__(self, *, as_json: bool) -> None:
         self._as_json = as_json
         self._colours = colours()
 
     def write(self, job: Job) -> None:
-        """One job. It is out when this returns."""
+        """Print one job. It is written when this returns."""
         if self._as_json:
             emit(job.to_json())
             sys.stdout.buffer.flush()

@@ -1,7 +1,7 @@
-"""JSON lines into batches: which lines go together, and what is wrong with the first that is none.
+"""How JSON lines become batches: which lines belong together, and what is wrong with the first invalid one.
 
-A batch never begins or ends anywhere but where the input and the sizes put it, so that the same input gives the same
-batches again. Only a source that pauses (`None` between lines) can close one early.
+Only the input and the sizes decide where a batch begins and ends, so the same input gives the same batches again. Only
+a source that pauses (`None` between lines) can close one early.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import BinaryIO
 
 from topics_client.encoding import why_not_json
 
-#: A batch is closed before it grows beyond this, whatever its number of records; the broker takes 64 MiB.
+#: A batch is closed before it grows beyond this, whatever its number of records. The broker accepts 64 MiB.
 MAX_BATCH_BYTES = 8 << 20
-#: No line can be longer; the broker refuses such records anyway.
+#: The longest line. The broker refuses longer records anyway.
 MAX_LINE_BYTES = 64 << 20
 
 _READ_BYTES = 1 << 18
@@ -35,7 +35,8 @@ class BadLine(Exception):
 
 @dataclass(slots=True)
 class Batch:
-    """Records that are appended together. `numbers` are their line numbers; `input_bytes` what they took up."""
+    """Records that are appended together. `numbers`: their line numbers. `input_bytes`: the bytes of the input that
+    they used."""
 
     records: list[bytes] = field(default_factory=list[bytes])
     numbers: list[int] = field(default_factory=list[int])
@@ -43,14 +44,14 @@ class Batch:
     input_bytes: int = 0
 
     def add(self, number: int, record: bytes) -> None:
-        """One more record, from that line."""
+        """Add the record of that line."""
         self.records.append(record)
         self.numbers.append(number)
         self.record_bytes += len(record)
 
 
 def batches(lines: Iterable[bytes | None], max_records: int, max_bytes: int = MAX_BATCH_BYTES) -> Iterator[Batch]:
-    """Groups lines; empty ones are left out. Raises BadLine, and then the batch it was to be in is not given."""
+    """Groups lines; empty ones are left out. Raises BadLine, and then the batch with that line is not returned."""
     batch = Batch()
     number = 0
     for line in lines:
@@ -78,7 +79,7 @@ def batches(lines: Iterable[bytes | None], max_records: int, max_bytes: int = MA
 
 
 def read_lines(source: BinaryIO, *, linger_s: float | None) -> Iterator[bytes | None]:
-    """The lines of a file or pipe. With `linger_s`, a None whenever that long nothing has come."""
+    """The lines of a file or pipe. With `linger_s`, yields None when nothing has come for that long."""
     try:
         descriptor = source.fileno()
     except (io.UnsupportedOperation, ValueError):

@@ -1,4 +1,4 @@
-"""`topics list`: which topics there are."""
+"""`topics list`: lists topics."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def list_topics(
 
 
 def _jobs(queue: QueueSummary | None) -> tuple[str, str]:
-    """Depth and age of the oldest job, of a queue."""
+    """Depth of a queue, and age of its oldest job."""
     if queue is None:
         return "-", "-"
     depth = f"{queue.ready:,}" + (" paused" if queue.paused else "")

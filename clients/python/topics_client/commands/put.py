@@ -26,7 +26,7 @@ class TopicType(str, enum.Enum):
 
 
 class Durability(str, enum.Enum):
-    """What an acknowledged record has survived so far: nothing, the process, a power cut."""
+    """What an acknowledged record has survived: nothing, a crash of the process, or a power loss."""
 
     EPHEMERAL = "ephemeral"
     MEMORY = "memory"
@@ -45,18 +45,21 @@ def put(
     topic: TopicArgument,
     durability: Annotated[
         Durability | None,
-        Option("--durability", help="fsync survives a power cut, disk a crash of the broker. Default: disk."),
+        Option("--durability", help="fsync survives a power loss, disk a crash of the broker. Default: disk."),
     ] = None,
     type_: Annotated[TopicType | None, Option("--type", help="Fixed once made. Default: log.")] = None,
-    ttl_ms: Annotated[int | None, Option("--ttl-ms", min=0, help="Records older than this go. 0 = never.")] = None,
+    ttl_ms: Annotated[
+        int | None, Option("--ttl-ms", min=0, help="Records older than this are deleted. 0 = never.")
+    ] = None,
     cap_records: Annotated[
-        int | None, Option("--cap-records", min=0, help="How many records it may hold. 0 = any number.")
+        int | None, Option("--cap-records", min=0, help="The most records of the topic. 0 = no limit.")
     ] = None,
     cap_bytes: Annotated[
-        int | None, Option("--cap-bytes", min=0, help="How many bytes they may have. 0 = any number.")
+        int | None, Option("--cap-bytes", min=0, help="The most bytes of its records. 0 = no limit.")
     ] = None,
     discard: Annotated[
-        Discard | None, Option("--discard", help="At the cap: drop the oldest, or refuse. Default: old.")
+        Discard | None,
+        Option("--discard", help="What to do at a limit: drop the oldest records, or refuse new ones. Default: old."),
     ] = None,
     idempotency_window_ms: Annotated[
         int | None,
@@ -67,15 +70,15 @@ def put(
         Option("--set", metavar="NAME=VALUE", help="Any other setting of the API, such as lease_ms=5000."),
     ] = None,
     replace: Annotated[
-        bool, Option("--replace", help="Set those that are not given back to their defaults, durability too.")
+        bool, Option("--replace", help="Reset all other settings to their defaults, durability too.")
     ] = False,
-    keep: Annotated[bool, Option("--keep", hidden=True, help="As without it.")] = False,
+    keep: Annotated[bool, Option("--keep", hidden=True, help="Like without this option.")] = False,
     as_json: JsonOption = False,
     reach: Reach = ANY,
 ) -> None:
     """Create a topic, or change the given settings of an existing one; its other settings stay.
 
-    --replace sets all others back to their defaults, which may weaken durability and drop records.
+    --replace resets all other settings to their defaults, which may weaken durability and delete records.
     """
     if keep and replace:
         raise click.BadParameter("--keep and --replace exclude each other.", param_hint="--keep")
@@ -102,7 +105,7 @@ def put(
 
 
 def _setting(text: str) -> tuple[str, Any]:
-    """NAME=VALUE; the value is JSON, or else a string."""
+    """NAME=VALUE, where VALUE is JSON, or else a string."""
     name, equals, value = text.partition("=")
     if not name or not equals:
         raise click.BadParameter(f"{text!r} is not of the form NAME=VALUE.", param_hint="--set")
@@ -113,7 +116,7 @@ def _setting(text: str) -> tuple[str, Any]:
 
 
 def _changed(client: Client, topic: str, settings: dict[str, Any]) -> bytes:
-    """The answer to changing the topic, or to making it where there is none."""
+    """The answer to changing the topic, or to creating it if it does not exist."""
     try:
         return client.run(calls.verbatim(calls.change_topic(topic, settings)))
     except TopicNotFound:

@@ -1,4 +1,4 @@
-"""`topics leases`, `pause`, `resume`, `purge` and `redrive`: looking after queues."""
+"""`topics leases`, `pause`, `resume`, `purge` and `redrive`: administration of queues."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from topics_client.values import Purged, Redriven
 
 
 class State(str, enum.Enum):
-    """How a job may stand that is not done."""
+    """The states of a job that is not done."""
 
     READY = "ready"
     LEASED = "leased"
@@ -29,7 +29,7 @@ class State(str, enum.Enum):
 
 
 class Idle(str, enum.Enum):
-    """How a job may stand that nobody holds."""
+    """The states of a job that nobody holds."""
 
     READY = "ready"
     DELAYED = "delayed"
@@ -72,7 +72,7 @@ def pause(
     as_json: JsonOption = False,
     reach: Reach = ANY,
 ) -> None:
-    """Deliver no more jobs until `topics resume`. Leased jobs can still be settled."""
+    """Deliver no more jobs until `topics resume`. Leased jobs can still be acked."""
     _pausing(queue, True, as_json, reach)
 
 
@@ -92,7 +92,7 @@ def _pausing(queue: str, wanted: bool, as_json: bool, reach: Reach) -> None:
         if as_json:
             emit(answer)
         else:
-            say(f"Paused {queue}: no jobs are handed out." if wanted else f"Resumed {queue}.")
+            say(f"Paused {queue}: no jobs are delivered." if wanted else f"Resumed {queue}.")
 
 
 def purge(
@@ -104,7 +104,7 @@ def purge(
     as_json: JsonOption = False,
     reach: Reach = ANY,
 ) -> None:
-    """Delete all jobs without a lease, for good."""
+    """Delete all jobs without a lease, permanently."""
     if not yes and not (sys.stdin.isatty() and sys.stderr.isatty()):
         fail(
             "There is no terminal: give --yes to delete without a question.",
@@ -116,7 +116,7 @@ def purge(
         if not yes:
             figures = client.state(queue, touch=False).queue or {}
             counted = " and ".join(f"{figures.get(state, 0):,} {state}" for state in wanted)
-            if not click.confirm(f"Delete jobs of {printable(queue)} ({counted}) for good?", err=True):
+            if not click.confirm(f"Delete jobs of {printable(queue)} ({counted}) permanently?", err=True):
                 note("Nothing was deleted.")
                 raise Exit(ExitCode.REFUSED)
         answer = client.run(calls.verbatim(queue_calls.purge(queue, wanted)))
@@ -134,11 +134,11 @@ def redrive(
     ] = None,
     max_: Annotated[int, Option("--max", "-n", min=1, max=10_000, help="At most this many jobs.")] = 1000,
     rate_per_s: Annotated[
-        float | None, Option("--rate", min=0.001, metavar="JOBS", help="So many a second. Default: no limit.")
+        float | None, Option("--rate", min=0.001, metavar="JOBS", help="Jobs a second. Default: no limit.")
     ] = None,
     seqs: Annotated[
         list[int] | None,
-        Option("--seq", min=1, metavar="SEQ", help="Only this record of the topic where they are. Several: again."),
+        Option("--seq", min=1, metavar="SEQ", help="Only this record of the source topic. May be given several times."),
     ] = None,
     dry_run: Annotated[bool, Option("--dry-run", help="Only count.")] = False,
     as_json: JsonOption = False,
@@ -146,7 +146,7 @@ def redrive(
 ) -> None:
     """Move the jobs of this queue back from the dead letter topic, with their deliveries at 0.
 
-    Each is moved exactly once; when this is interrupted, those moved until then are.
+    Each is moved exactly once. After an interruption, the jobs that were moved until then stay moved.
     """
     options: queue_calls.RedriveOptions = {
         "source": source,

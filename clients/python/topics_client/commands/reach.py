@@ -1,4 +1,4 @@
-"""Which broker a command speaks to: its options, the variables, a context, or the default, in this order."""
+"""Which broker a command uses: its options, the variables, a context, or the default, in this order."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DEFAULT_URL = "http://127.0.0.1:4000"
 
 
 def context_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Names of contexts that begin so; none if their file cannot be read."""
+    """Names of contexts that begin with this text; none if the file cannot be read."""
     try:
         return [CompletionItem(name) for name in sorted(contexts.load().contexts) if name.startswith(incomplete)]
     except contexts.ContextError:
@@ -27,14 +27,14 @@ def context_names(ctx: click.Context, param: click.Parameter, incomplete: str) -
 
 @dataclass(frozen=True)
 class Reach:
-    """The options by which every command finds its broker. None: not given."""
+    """The options with which every command finds its broker. None: not given."""
 
     url: Annotated[
         str | None,
         Option(
             "--url",
             metavar="URL",
-            help="Where the broker is. Else TOPICS_URL, else the context.",
+            help="Address of the broker. Else TOPICS_URL, else the context.",
             panel="Broker",
             show_default=DEFAULT_URL,
         ),
@@ -101,12 +101,12 @@ class Reach:
     ] = None
 
 
-#: No option was given.
+#: Whether no option was given.
 ANY = Reach()
 
 
 class Found(NamedTuple):
-    """A broker's address, the key for it, whom its certificate must be from, and the certificate to show it with its
+    """A broker's address, its key, the authorities for its certificate, and the client's own certificate with its
     key."""
 
     url: str
@@ -119,7 +119,8 @@ class Found(NamedTuple):
 def resolve(options: Reach, environ: Mapping[str, str] = os.environ) -> Found:
     """The broker that the options, the variables and the contexts name. Raises contexts.ContextError.
 
-    What a context has goes only to the address of that context: an address from elsewhere leaves the context aside.
+    Keys and certificates of a context are only sent to the address of that context: with another address they are
+    ignored.
     """
     if options.key and not options.cert:
         raise contexts.ContextError("--key is the key of --cert: give that too.")
@@ -134,9 +135,9 @@ def resolve(options: Reach, environ: Mapping[str, str] = os.environ) -> Found:
     if context is None:
         return Found(DEFAULT_URL, token, options.ca_file, options.cert, options.key)
     if options.context and not options.token and context.key_file:
-        # The variable's key is that of another broker.
+        # The key of the variable belongs to another broker.
         token = None
-    # A certificate and its key go together.
+    # A certificate and its key belong together.
     cert, key = (options.cert, options.key) if options.cert else (_path(context.cert), _path(context.key))
     ca_file = options.ca_file or _path(context.ca_file)
     return Found(context.url, token or contexts.key_of(context), ca_file, cert, key)

@@ -1,4 +1,4 @@
-"""`topics read`: prints what a topic holds."""
+"""`topics read`: prints the records of a topic."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from topics_client.commands.records import RecordPrinter, tag_predicate
 from topics_client.commands.terminal import note
 
 TagOption = Annotated[
-    str | None, Option("--tag", help="Only records with this tag; a * at the end stands for any ending.")
+    str | None, Option("--tag", help="Only records with this tag; a * at the end matches any ending.")
 ]
 
-#: The most one call can give.
+#: The most that one call can return.
 _PAGE_RECORDS = 1000
 _PAGE_BYTES = 8 << 20
 
@@ -39,7 +39,7 @@ def read(
     """Print the records that a topic holds, oldest first, and end.
 
     With --json: one object a line, {"$seq", "$ts", "$node"?, "$tag"?, "data", "meta"?}, with data and meta byte for
-    byte as they were written. Where records are gone, a line {"tombstone": {...}} says so.
+    byte as they were written. Where records are missing, there is a line {"tombstone": {...}}.
     """
     options: ReadOptions = {"include_tags": True, "max_batch_bytes": _PAGE_BYTES, "skip_corrupt": skip_corrupt}
     options |= {"tag": tag_predicate(tag), "from_ts": from_ts, "partition": partition}
@@ -60,7 +60,7 @@ def _print(client: Client, topic: str, from_seq: int, limit: int, options: ReadO
         if diff.corrupt_seqs:
             note(f"Left out as damaged: seqs {', '.join(map(str, diff.corrupt_seqs))}.")
         from_seq = diff.next_from_seq
-        # What was there at the start: a busy topic would otherwise never come to an end.
+        # The records at the start: with a busy topic this would never end otherwise.
         until_seq = diff.head_seq if until_seq is None else until_seq
         if left is not None:
             left -= len(diff.records)

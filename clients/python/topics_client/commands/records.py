@@ -1,4 +1,4 @@
-"""How records and gaps are written out, for people and for programs."""
+"""How records and gaps are printed, for people and for programs."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _DIM, _CYAN, _YELLOW, _RESET = "\x1b[2m", "\x1b[36m", "\x1b[33m", "\x1b[0m"
 
 
 class RecordPrinter:
-    """Writes records one a line. As JSON: as the broker writes them, data and meta byte for byte.
+    """Prints one record a line. As JSON: as the broker writes it, data and meta byte for byte.
 
-    A gap is a line of its own: in JSON {"tombstone": {...}}, which no record looks like.
+    A gap is a line of its own: in JSON {"tombstone": {...}}, which differs from every record.
     """
 
     def __init__(self, *, as_json: bool, flush: bool = False) -> None:
@@ -25,7 +25,7 @@ class RecordPrinter:
         self._colours = colours()
 
     def write(self, item: Record | Tombstone) -> None:
-        """One record or gap."""
+        """Print one record or gap."""
         if self._as_json:
             emit(item.to_json() if isinstance(item, Record) else msgspec.json.encode({"tombstone": item}))
         else:
@@ -53,11 +53,11 @@ class RecordPrinter:
 def gap_sentence(gap: Tombstone) -> str:
     """A gap in words."""
     if gap.reason == "recreated":
-        return "the topic was deleted and made again; its new records follow from seq 1"
+        return "the topic was deleted and created again; its new records follow from seq 1"
     lost = amount(gap.missed_estimate, "record")
     return f"seqs {gap.gap_from} to {gap.gap_to} are gone ({printable(gap.reason)}), at most {lost}"
 
 
 def tag_predicate(tag: str | None) -> Match | None:
-    """`x` is that tag, `x*` every tag that begins with x."""
+    """`x` matches that tag, `x*` every tag that begins with x."""
     return ["tag", "Glob", tag] if tag is not None and tag.endswith("*") else tag

@@ -1,4 +1,4 @@
-"""`topics routers list`, `put`, `get` and `delete`: copying what is appended to one topic to another."""
+"""`topics routers list`, `put`, `get` and `delete`: routers copy the records of one topic to another."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from topics_client.commands.terminal import EXIT_CODES_HELP, Grid, emit, note, p
 from topics_client.errors import RouterNotFound
 from topics_client.router_values import Router, RouterDeleted, RouterOptions, RouterPut
 
-routers = Group("routers", "Copy what is appended to one topic to another.", EXIT_CODES_HELP)
+routers = Group("routers", "Copy the records of one topic to another.", EXIT_CODES_HELP)
 
 RouterArgument = Annotated[str, Argument(metavar="ROUTER", help="Name of the router.")]
 
@@ -31,8 +31,8 @@ class Start(str, enum.Enum):
 @routers.add("list", EXIT_CODES_HELP)
 def list_routers(
     prefix: Annotated[str, Argument(help="Only routers whose names begin with this.")] = "",
-    source: Annotated[str | None, Option("--source", metavar="TOPIC", help="Only those out of this topic.")] = None,
-    dest: Annotated[str | None, Option("--dest", metavar="TOPIC", help="Only those into this topic.")] = None,
+    source: Annotated[str | None, Option("--source", metavar="TOPIC", help="Only routers with this source.")] = None,
+    dest: Annotated[str | None, Option("--dest", metavar="TOPIC", help="Only routers with this destination.")] = None,
     as_json: JsonOption = False,
     reach: Reach = ANY,
 ) -> None:
@@ -70,9 +70,9 @@ def put(
     dest: Annotated[str, Argument(metavar="DEST", help="Topic to copy to.")],
     tag: Annotated[
         str | None,
-        Option("--tag", "-t", metavar="TAG", help="Only records with this tag; a * at its end: begins so."),
+        Option("--tag", "-t", metavar="TAG", help="Only records with this tag; a * at the end matches any ending."),
     ] = None,
-    all_tags: Annotated[bool, Option("--all-tags", help="Every record, of one that had a --tag.")] = False,
+    all_tags: Annotated[bool, Option("--all-tags", help="All records: removes an earlier --tag.")] = False,
     start: Annotated[Start | None, Option("--from", help="Where a new router begins. Default: head.")] = None,
     keep_node: Annotated[
         bool | None, Option("--node/--no-node", help="Copies keep their node.", show_default="node")
@@ -81,7 +81,7 @@ def put(
         bool | None, Option("--tags/--no-tags", help="Copies keep their tag.", show_default="tags")
     ] = None,
     create_dest: Annotated[
-        bool | None, Option("--create/--no-create", help="Make DEST if it is missing.", show_default="create")
+        bool | None, Option("--create/--no-create", help="Create DEST if it does not exist.", show_default="create")
     ] = None,
     allow_cycle: Annotated[
         bool | None,
@@ -92,14 +92,15 @@ def put(
         ),
     ] = None,
     replace: Annotated[
-        bool, Option("--replace", help="Set what is not given back to its default, the filter too.")
+        bool, Option("--replace", help="Reset all other settings to their defaults, the filter too.")
     ] = False,
     as_json: JsonOption = False,
     reach: Reach = ANY,
 ) -> None:
-    """Copy what is appended to SOURCE to DEST, each record once, in order.
+    """Copy records appended to SOURCE to DEST, each record once, in order.
 
-    Of a router of that name the settings that are given change, all others stay; its source and dest cannot be changed.
+    If a router with that name exists, the given settings change and all others stay. Its source and dest cannot be
+    changed.
     """
     if tag is not None and all_tags:
         raise click.BadParameter("--tag and --all-tags exclude each other.", param_hint="--tag")

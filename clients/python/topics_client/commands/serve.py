@@ -1,4 +1,4 @@
-"""`topics serve`: starts a broker in this process's place."""
+"""`topics serve`: replaces this process with a broker."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ def serve(
             "--data-dir",
             metavar="DIR",
             file_okay=False,
-            help="Where the data is, made if missing [default: $TOPICS_DATA_DIR, else ./data].",
+            help="Data directory, created if missing [default: $TOPICS_DATA_DIR, else ./data].",
         ),
     ] = None,
 ) -> None:
     """Start a broker here, until Ctrl-C.
 
-    Every other setting is a TOPICS_... variable of the environment, which the broker gets as it is.
+    Every other setting is a TOPICS_... variable of the environment, which is passed to the broker unchanged.
     """
-    # Looked up, not imported: this program talks to any broker of the API and carries none.
+    # Looked up, not imported: this program works with any broker and does not include one.
     if importlib.util.find_spec("broker") is None:
         fail("The broker is not installed beside this program. Run: pip install topics-broker", ExitCode.USAGE)
     given = {"TOPICS_HOST": host, "TOPICS_PORT": port, "TOPICS_DATA_DIR": data_dir}
     environment = {**os.environ, **{name: str(value) for name, value in given.items() if value is not None}}
     sys.stdout.flush()
-    # In place of this process: signals, exit status and process id are then the broker's own.
+    # In place of this process, so that signals, exit status and process id are those of the broker.
     os.execve(sys.executable, [sys.executable, "-m", "broker"], environment)

@@ -1,4 +1,4 @@
-"""`topics ack`, `topics nack` and `topics extend`: what becomes of claimed jobs."""
+"""`topics ack`, `topics nack` and `topics extend`: end or extend the leases of claimed jobs."""
 
 from __future__ import annotations
 
@@ -15,9 +15,7 @@ from topics_client.commands.terminal import ExitCode, amount, emit, note, say
 from topics_client.values import Settled
 from topics_client.wire import Call, Reply
 
-StrictOption = Annotated[
-    bool, Option("--strict", help="Do nothing at all when one of them is not leased to the node any more.")
-]
+StrictOption = Annotated[bool, Option("--strict", help="Do nothing if one of them is no longer leased to the node.")]
 
 
 def ack(
@@ -28,7 +26,7 @@ def ack(
     as_json: JsonOption = False,
     reach: Reach = ANY,
 ) -> None:
-    """Ack jobs that are done: they are deleted for good.
+    """Ack jobs that are done: they are deleted permanently.
 
     Jobs that are not leased to the node are skipped; then the exit status is 1.
     """
@@ -42,13 +40,13 @@ def nack(
     node: NodeOption,
     delay_ms: Annotated[
         int | None,
-        Option("--delay-ms", min=0, metavar="MS", help="Not before so long. Default: as the queue's backoff."),
+        Option("--delay-ms", min=0, metavar="MS", help="Deliver them after this time. Default: the queue's backoff."),
     ] = None,
     forgive: Annotated[
         bool, Option("--forgive", help="This delivery counts neither for backoff nor for dead letter.")
     ] = False,
     reason: Annotated[
-        str | None, Option("--reason", metavar="TEXT", help="Goes with the job to the dead letter topic.")
+        str | None, Option("--reason", metavar="TEXT", help="Reason, stored with the job in the dead letter topic.")
     ] = None,
     strict: StrictOption = False,
     as_json: JsonOption = False,
@@ -67,7 +65,7 @@ def extend(
     queue: QueueArgument,
     jobs: JobsArgument,
     node: NodeOption,
-    lease_ms: Annotated[int, Option("--lease-ms", min=1, metavar="MS", help="The leases end so long from now.")],
+    lease_ms: Annotated[int, Option("--lease-ms", min=1, metavar="MS", help="How long the leases last from now.")],
     strict: StrictOption = False,
     as_json: JsonOption = False,
     reach: Reach = ANY,

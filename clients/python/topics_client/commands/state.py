@@ -1,4 +1,4 @@
-"""`topics state`: what a topic is and holds."""
+"""`topics state`: shows a topic and its settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`topics status`: how a broker is."""
+"""`topics status`: shows the state of a broker."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from topics_client.commands.terminal import (
 from topics_client.errors import ApiError
 from topics_client.values import Health
 
-#: What is shown of the metrics: a name for programs, and the metric, summed over its labels.
+#: The figures shown from the metrics: a name for programs, and the metric, summed over its labels.
 FIGURES = {
     "pressure": "topics_pressure",
     "pressure_step": "topics_pressure_step",
@@ -67,7 +67,7 @@ def status(as_json: JsonOption = False, reach: Reach = ANY) -> None:
 
 
 def _unready(client: Client) -> dict[str, Any] | None:
-    """Why it does not serve, as the error says it."""
+    """Why it does not serve, from the error."""
     try:
         client.ready()
     except ApiError as error:
@@ -86,7 +86,7 @@ def _figures(client: Client) -> dict[str, float] | None:
 
 
 def summed(lines: Iterable[str]) -> dict[str, float]:
-    """FIGURES out of Prometheus text. A metric without samples is 0."""
+    """FIGURES from Prometheus text. A metric without samples is 0."""
     found = dict.fromkeys(FIGURES.values(), 0.0)
     for line in lines:
         name = line.partition(" ")[0].partition("{")[0]

@@ -27,15 +27,15 @@ def tail(
 ) -> None:
     """Print the last records of a topic, then follow it until Ctrl-C.
 
-    A restart of the broker is bridged without losing the place. With --json: lines as `topics read --json` prints
-    them, {"tombstone": {...}} included.
+    A restart of the broker is bridged without losing the position. With --json: lines in the format of `topics read
+    --json`, including {"tombstone": {...}}.
     """
     printer = RecordPrinter(as_json=as_json, flush=True)
     with broker(reach, as_json, retry_for_s=retry_for_s) as client:
         state = client.state(topic, touch=False).of(partition)
         begin = max(0, state.head_seq - last) if from_seq is None else from_seq
         if from_seq is None and begin < state.earliest_seq - 1:
-            # Nobody who asks for the last ten wants to hear that there were others once.
+            # A reader who asks for the last ten does not want to hear of earlier losses.
             begin = state.earliest_seq - 1
         options: ReadOptions = {"tag": tag_predicate(tag), "epoch": state.epoch, "partition": partition}
         for item in client.tail(topic, begin, **options):

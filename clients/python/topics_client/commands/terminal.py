@@ -1,4 +1,4 @@
-"""What the commands share towards people and pipes: exit codes, colours, errors, output that is safe to print."""
+"""The output of commands to people and pipes: exit codes, colours, errors, and text that is safe to print."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from click.exceptions import Exit
 from topics_client.errors import ApiError, ConnectionFailed, InvalidRequest, NotReady, TopicsError
 from topics_client.retry import Pause
 
-#: No more than one note about waiting in this time.
+#: At most one note about waiting in this time.
 _NOTE_EVERY_S = 5.0
 
 
 class ExitCode(enum.IntEnum):
-    """What the program's exit status means; --help lists them."""
+    """The meanings of the exit status. --help lists them."""
 
     OK = 0
     REFUSED = 1
@@ -40,7 +40,7 @@ EXIT_CODES_HELP = (
 
 
 def colours(stream: TextIO | None = None) -> bool:
-    """Whether text is styled there, on stdout if not said: only on a terminal, and not when NO_COLOR is set."""
+    """Whether text is styled on that stream (default: stdout): only on a terminal, and not if NO_COLOR is set."""
     there = stream or sys.stdout
     return there.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
@@ -50,29 +50,30 @@ BOLD, DIM, BOLD_RED = "1", "2", "1;31"
 
 
 def styled(text: str, style: str, stream: TextIO | None = None) -> str:
-    """The text, in that style where the stream shows styles."""
+    """The text, in that style if the stream shows styles."""
     return f"\x1b[{style}m{text}\x1b[0m" if colours(stream) else text
 
 
 def say(text: str, style: str | None = None) -> None:
-    """One line of result for people."""
+    """Print one line of result for people."""
     line = printable(text)
     sys.stdout.write((styled(line, style) if style else line) + "\n")
 
 
 def note(text: str) -> None:
-    """One line on stderr that is no result."""
+    """Print one line on stderr that is not a result."""
     sys.stderr.write(styled(printable(text), DIM, sys.stderr) + "\n")
     sys.stderr.flush()
 
 
 def emit(line: bytes) -> None:
-    """One line of machine-readable output, byte for byte."""
+    """Print one line of machine-readable output, byte for byte."""
     sys.stdout.buffer.write(line + b"\n")
 
 
 class Grid:
-    """A table without lines. Headings that begin with '>' are of columns of numbers; no headings: none are shown."""
+    """A table without lines. Headings that begin with '>' are for columns of numbers. Without headings, none are
+    shown."""
 
     def __init__(self, *headings: str) -> None:
         self._numeric = [heading.startswith(">") for heading in headings]
@@ -80,21 +81,21 @@ class Grid:
         self._records: list[tuple[str, ...]] = []
 
     def add_row(self, *cells: str) -> None:
-        """A row of printable text, a cell for each heading."""
+        """Add a row of printable text, with a cell for each heading."""
         self._records.append(cells)
 
     def __len__(self) -> int:
         return len(self._records)
 
     def lines(self) -> list[str]:
-        """The headings if there are any, then the rows; columns are two spaces apart and as wide as they must be."""
+        """The headings if there are any, then the rows. Columns are two spaces apart and as wide as necessary."""
         shown = [tuple(self._headings), *self._records] if any(self._headings) else self._records
         widths = [max(map(_width, column)) for column in zip(*shown, strict=True)]
         return ["  ".join(map(_padded, cells, widths, self._numeric)).rstrip() for cells in shown]
 
 
 def show(table: Grid) -> None:
-    """A table, its headings in bold."""
+    """Print a table, with its headings in bold."""
     lines = table.lines()
     if lines and len(lines) > len(table):
         lines[0] = styled(lines[0], BOLD)
@@ -107,7 +108,7 @@ def _padded(text: str, width: int, numeric: bool) -> str:
 
 
 def _width(text: str) -> int:
-    """Columns that the text takes on a terminal."""
+    """How many columns the text takes on a terminal."""
     if text.isascii():
         return len(text)
     return sum(
@@ -116,14 +117,15 @@ def _width(text: str) -> int:
 
 
 def printable(text: str) -> str:
-    """The text with everything escaped that could steer a terminal: names and tags come from strangers."""
+    """The text with everything escaped that could control a terminal, because names and tags may come from
+    strangers."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 def moment(ts_ms: int) -> str:
-    """A time as people and sort(1) read it, UTC."""
+    """A time in UTC that people can read and sort(1) can sort."""
     try:
         when = datetime.fromtimestamp(ts_ms / 1000, timezone.utc)
     except (OverflowError, ValueError, OSError):
@@ -132,7 +134,7 @@ def moment(ts_ms: int) -> str:
 
 
 def duration(length_ms: int) -> str:
-    """A length of time in the unit that leaves few digits."""
+    """A duration, in the unit that leaves few digits."""
     seconds = max(0, length_ms) // 1000
     for unit, length_s in (("d", 86_400), ("h", 3600), ("min", 60)):
         if seconds >= length_s:
@@ -158,15 +160,15 @@ def size(count: int) -> str:
 
 
 def exit_code(error: TopicsError) -> ExitCode:
-    """The exit status an error ends the program with."""
+    """The exit status for an error."""
     if isinstance(error, InvalidRequest) and error.status is None:
-        # Refused before anything was sent: a bad name, a bad URL.
+        # Refused before anything was sent: an invalid name or URL.
         return ExitCode.USAGE
     return ExitCode.UNREACHABLE if isinstance(error, ConnectionFailed | NotReady) else ExitCode.REFUSED
 
 
 def complain(message: str, *, as_json: bool = False, code: str = "client", error: TopicsError | None = None) -> None:
-    """An error, on stderr: a sentence or two for people, or the API's error object for machines."""
+    """Print an error on stderr: a sentence or two for people, or the API's error object for programs."""
     if not as_json:
         sys.stderr.write(f"{styled('Error:', BOLD_RED, sys.stderr)} {printable(message)}\n")
         return
@@ -179,32 +181,33 @@ def complain(message: str, *, as_json: bool = False, code: str = "client", error
 
 
 def fail(message: str, status: ExitCode, *, as_json: bool = False, error: TopicsError | None = None) -> NoReturn:
-    """Complains, then ends the program with that status."""
+    """Print an error, then end the program with that status."""
     complain(message, as_json=as_json, error=error)
     raise Exit(status)
 
 
 @contextmanager
 def plain_endings(as_json: bool) -> Generator[None]:
-    """Turns every way in which a command can end early into a message and an exit status."""
+    """Turns every early end of a command into a message and an exit status."""
     try:
         yield
         sys.stdout.flush()
     except TopicsError as error:
-        # What was printed before the error belongs in front of it.
+        # Output that was printed before the error comes before it.
         sys.stdout.flush()
         fail(str(error), exit_code(error), as_json=as_json, error=error)
     except KeyboardInterrupt:
         note("Interrupted.")
         raise Exit(ExitCode.INTERRUPTED) from None
     except BrokenPipeError:
-        # Whoever read our output (head, less) has seen enough. The interpreter's last flush must not fail over it.
+        # The reader of our output (head, less) has seen enough. The interpreter's last flush must not fail because of
+        # that.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise Exit(ExitCode.BROKEN_PIPE) from None
 
 
 class WaitNotes:
-    """Says on stderr that and why the program waits, without repeating itself all the time."""
+    """Says on stderr that the program waits and why, without repeating itself all the time."""
 
     def __init__(self) -> None:
         self._quiet_until_s = 0.0

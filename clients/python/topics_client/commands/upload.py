@@ -1,4 +1,4 @@
-"""Batches into a topic one after another, and an account of how far that got."""
+"""Appends batches to a topic one after another, and counts what is stored."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _RECORD_FIELD = re.compile(r"records\[(\d+)\]")
 
 @dataclass(slots=True)
 class Account:
-    """What is stored so far. `repeated` counts records that an earlier run had stored; lines count from 1, 0 = none."""
+    """What is stored so far. `repeated`: records that an earlier run had stored. Lines count from 1, 0 = none."""
 
     records: int = 0
     repeated: int = 0
@@ -26,7 +26,7 @@ class Account:
     last_seq: int = 0
     last_line: int = 0
     complete: bool = False
-    #: Sent, but not answered: what became of these lines is unknown.
+    #: Sent but not answered: the outcome of these lines is unknown.
     pending: Batch | None = None
 
     def add(self, batch: Batch, appended: Appended) -> None:
@@ -44,8 +44,8 @@ class Account:
 class Upload:
     """Appends batches in order, one at a time: the order of the lines is the order of the records.
 
-    With `key_prefix` each batch has a key made of it and of its first line, so that running the same input again
-    within the topic's idempotency window stores nothing twice. Other lines under a used key are refused, not skipped.
+    With `key_prefix` each batch has a key made of the prefix and its first line, so that running the same input again
+    within the topic's idempotency window stores nothing twice. Other lines with a used key are refused, not skipped.
     """
 
     client: Client
@@ -57,7 +57,7 @@ class Upload:
     partition: int | None = None
 
     def run(self, source: Iterable[Batch], on_batch: Callable[[Batch], None]) -> None:
-        """Appends everything. Raises what ended it early; the account then says how far it got."""
+        """Append everything. Raises the error that ended it early; the account then says what is stored."""
         for batch in source:
             self.account.pending = batch
             try:
@@ -80,12 +80,12 @@ class Upload:
         return f"{self.key_prefix}:{batch.numbers[0]}"
 
     def _explained(self, error: ApiError, batch: Batch) -> ApiError:
-        """The same error in terms of the input: the broker counts records of a batch, people count lines."""
+        """The same error in terms of the input: the broker counts records of a batch, and people count lines."""
         first, last = batch.numbers[0], batch.numbers[-1]
         if isinstance(error, IdempotencyConflict):
             return Conflict(
-                f"Lines {first} to {last} cannot go under the key {self._key(batch)!r}: it was used for other records. "
-                "Give the same input, --batch and --tag as then, or another --key-prefix.",
+                f"Lines {first} to {last} cannot be sent with the key {self._key(batch)!r}: it was used for other "
+                "records. Give the same input, --batch and --tag as then, or another --key-prefix.",
                 code=error.code,
                 detail=error.detail,
                 status=error.status,

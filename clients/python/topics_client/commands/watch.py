@@ -1,4 +1,4 @@
-"""`topics watch`: prints what happens in topics, as it happens."""
+"""`topics watch`: prints records of topics as they are committed."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def watch(
     """Print the records of several topics as they are committed, until Ctrl-C.
 
     A restart of the broker is bridged without losing or repeating anything. With --json: one line for each record,
-    {"topic": ..., "record": {...}}; gaps and deleted topics are lines with "tombstone" or "deleted", and a topic that
-    cannot be read is one with "error".
+    {"topic": ..., "record": {...}}. Gaps and deleted topics are lines with "tombstone" or "deleted". A topic that
+    cannot be read is a line with "error".
     """
     printer = RecordPrinter(as_json=False, flush=True)
     printed = 0

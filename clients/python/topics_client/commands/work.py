@@ -1,4 +1,4 @@
-"""`topics work`: does jobs as they come."""
+"""`topics work`: does jobs as they arrive."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def work(
 ) -> None:
     """Claim the jobs of a queue one by one and process them, until Ctrl-C.
 
-    With --exec: exit status 0 of the command means done, any other gives the job back. It finds TOPICS_JOB_SEQ,
-    TOPICS_JOB_TAG and TOPICS_JOB_DELIVERIES in its environment; its job is kept for as long as it runs. What is not
-    done when this ends goes back at once. A restart of the broker is bridged.
+    With --exec: exit status 0 of the command means that the job is done; any other gives it back. The command finds
+    TOPICS_JOB_SEQ, TOPICS_JOB_TAG and TOPICS_JOB_DELIVERIES in its environment. The lease is renewed while it runs.
+    When this program ends, unfinished jobs go back at once. A restart of the broker is bridged.
     """
     if (command is None) is not ack:
-        message = "Say what is to become of the jobs: --exec COMMAND runs one for each, --ack only prints them."
+        message = "Choose what to do with the jobs: --exec COMMAND runs a command for each, --ack only prints them."
         fail(message, ExitCode.USAGE, as_json=as_json)
     with broker(reach, as_json, retry_for_s=retry_for_s, threads=True) as client:
         printer = JobPrinter(as_json=as_json)
@@ -57,7 +57,7 @@ def work(
 
 
 def _run(job: Job, command: str) -> bool:
-    """Whether the command has done the job. Its lease is renewed meanwhile."""
+    """Returns whether the command has done the job. The lease is renewed meanwhile."""
     known = {
         "TOPICS_JOB_SEQ": str(job.seq),
         "TOPICS_JOB_TAG": job.tag or "",
@@ -78,4 +78,4 @@ def _settle(client: Client, queue: str, node: str, job: Job, done: bool) -> None
     try:
         client.ack(queue, node, [job]) if done else client.nack(queue, node, [job], reason="the command failed")
     except LeaseLost:
-        note(f"Job {job.seq} was not {node}'s any more when it was through; it is handed out again.")
+        note(f"Job {job.seq} was no longer leased to {node} when it was done; it is delivered again.")

@@ -18,12 +18,12 @@ from topics_client.workers.log import NAME, JsonLines
 from topics_client.workers.reloading import reload
 from topics_client.workers.worker import Worker
 
-#: As of the `topics` command: a mistake of the user's, and a broker that refuses or is away.
+#: Like the `topics` command: an error of the user, and a broker that refuses or is away.
 _USAGE, _FAILED = 2, 1
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The exit status."""
+    """Runs the command. Returns the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m topics_client worker",
         description="Do the jobs of queues with the handlers of a Worker, until SIGTERM or Ctrl-C.",
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--reload",
         action="store_true",
-        help="start again when a Python file below this folder changes, to develop with",
+        help="for development: restart when a Python file below this folder changes",
     )
     parser.add_argument("--metrics-port", type=int, metavar="PORT", help="serve metrics for Prometheus at /metrics")
     parser.add_argument(
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def find(name: str) -> Worker:
-    """The worker by MODULE:NAME, from this folder too. Raises InvalidRequest."""
+    """The worker with the name MODULE:NAME, also from this folder. Raises InvalidRequest."""
     module, colon, attribute = name.partition(":")
     if not colon or not module or not attribute:
         raise InvalidRequest(f"{name!r} is not MODULE:NAME, like shop.mails:worker.")
@@ -70,13 +70,13 @@ def find(name: str) -> Worker:
     try:
         found = importlib.import_module(module)
     except ModuleNotFoundError as error:
-        # Not of a module that this one imports: its traceback says more.
+        # Not for a module that this one imports: its traceback says more.
         if error.name is None or not (module == error.name or module.startswith(f"{error.name}.")):
             raise
         raise InvalidRequest(f"There is no module {module}.") from error
     worker = getattr(found, attribute, None)
     if not isinstance(worker, Worker):
-        raise InvalidRequest(f"{attribute} of {module} is no Worker.")
+        raise InvalidRequest(f"{attribute} of {module} is not a Worker.")
     return worker
 
 
@@ -87,6 +87,6 @@ def _log_to_stderr(form: str, level: str) -> None:
     else:
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     logging.basicConfig(level=level, handlers=[handler], force=True)
-    # Every call of the broker would be a line.
+    # Otherwise every call of the broker would be a line.
     logging.getLogger("httpx").setLevel(logging.WARNING)
     logging.getLogger(NAME).setLevel(level)

@@ -1,4 +1,4 @@
-"""What a handler can know about its job, and say about it."""
+"""What a handler can learn about its job, and the outcomes that it can set."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 class JobContext:
-    """Beside the data of a job: what else there is of it, and what is to become of it.
+    """A job besides its data, and its outcome.
 
-    A handler that returns has done its job, one that raises has not. `reject` and `retry` say something else; what is
-    said last counts, when the handler ends. All may be called from coroutines: nothing here waits.
+    If the handler returns, the job is done; if it raises, the job failed. `reject` and `retry` set another outcome; the
+    last one set when the handler ends counts. All methods may be called from coroutines: none of them waits.
     """
 
     __slots__ = ("_lane", "_said", "held")
@@ -24,7 +24,7 @@ class JobContext:
     def __init__(self, lane: Lane, held: Held) -> None:
         self._lane = lane
         self._said: Outcome | None = None
-        #: Of the worker.
+        #: The context of the worker.
         self.held = held
 
     @property
@@ -38,44 +38,46 @@ class JobContext:
 
     @property
     def deliveries(self) -> int:
-        """How often the job was handed out, this time included."""
+        """How often the job was delivered, this time included."""
         return self.held.job.deliveries
 
     @property
     def deadline(self) -> float:
-        """When the lease ends unless it is renewed, which the worker does: seconds of time.monotonic()."""
+        """When the lease ends unless it is renewed (the worker renews it), in seconds of time.monotonic()."""
         return self.held.expires
 
     @property
     def lost(self) -> bool:
-        """Whether the lease has ended: another worker may have the job, and the outcome of this handler is not sent. A
-        handler that is no coroutine function should look from time to time, and end. (Coroutines are cancelled.)"""
+        """Whether the lease has ended. Then another worker may have the job, and the outcome of this handler is not
+        sent. A handler that is not a coroutine function should check this from time to time, and end. (Coroutines are
+        cancelled.)"""
         return self.held.lost
 
     @property
     def stopping(self) -> bool:
-        """Whether the worker is to end. What has not ended when its time is over is given back, and done again."""
+        """Whether the worker is stopping. Handlers that have not ended when the grace period is over run in vain: their
+        jobs are given back, and done again."""
         return self._lane.stopping
 
     def extend(self, lease: Duration) -> None:
-        """Renews the lease now, by so much, and by so much from then on: for handlers that may keep the whole process
-        from running for longer than the queue's lease."""
+        """Renew the lease now to last this long, and again each time from now on. For handlers that may block the whole
+        process for longer than the queue's lease."""
         self._lane.prolong(self.held, seconds(lease))
 
     def reject(self, reason: str) -> None:
-        """The job can never be done: it goes to the queue's dead letter topic, with the reason. Where there is none, it
+        """The job can never be done: it goes to the queue's dead letter topic, with the reason. Without such a topic it
         is tried again."""
         self._said = Outcome(Kind.REJECT, reason)
 
     def retry(self, in_: Duration | None = None, reason: str | None = None) -> None:
-        """The job is to be tried again, after `in_` or the queue's backoff."""
+        """The job must be tried again, after `in_` or the queue's backoff."""
         self._said = Outcome(Kind.NACK, reason, None if in_ is None else round(seconds(in_) * 1000))
 
     def progress(self, **what: Any) -> None:
-        """Logs how far the job has come, with queue, seq and deliveries."""
+        """Log the progress of the job, with queue, seq and deliveries."""
         self._lane.log_progress(self.held, what)
 
     @property
     def said(self) -> Outcome | None:
-        """What `reject` or `retry` have said."""
+        """The outcome set by `reject` or `retry`."""
         return self._said

@@ -1,4 +1,4 @@
-"""Lengths of time as people write them."""
+"""Durations in the forms that people write."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def seconds(duration: Duration) -> float:
     elif isinstance(duration, str):
         match = _TEXT.fullmatch(duration.strip())
         if match is None:
-            raise InvalidRequest(f"{duration!r} is no length of time: write one like 30s, 200ms, 5m, 1.5h or 2d.")
+            raise InvalidRequest(f"{duration!r} is not a duration: write one like 30s, 200ms, 5m, 1.5h or 2d.")
         found = float(match[1]) * _UNITS[match[2]]
     else:
         found = float(duration)
     if not 0 <= found < float("inf"):
-        raise InvalidRequest(f"{duration!r} is no length of time.")
+        raise InvalidRequest(f"{duration!r} is not a duration.")
     return found

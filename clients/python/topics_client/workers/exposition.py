@@ -1,4 +1,4 @@
-"""What a worker does, as metrics for Prometheus."""
+"""The metrics of a worker, for Prometheus."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from topics_client.workers.worker import Worker
 _CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 #: Name, type, help.
 _JOBS = ("topics_worker_jobs_total", "counter", "Jobs by how they ended.")
-_RUNNING = ("topics_worker_running", "gauge", "Handlers that run.")
+_RUNNING = ("topics_worker_running", "gauge", "Handlers that are running.")
 _WAITING = ("topics_worker_waiting", "gauge", "Jobs that are claimed and not begun.")
 _SECONDS = ("topics_worker_handler_seconds", "histogram", "How long handlers took.")
 
@@ -49,7 +49,7 @@ class Exposition:
             yield f'{_SECONDS[0]}_count{{queue="{queue}"}} {within}'
 
     def serve(self, host: str, port: int) -> int:
-        """Answers GET /metrics from a thread, for as long as the process lives. Returns the port, for port 0."""
+        """Answer GET /metrics from a thread, as long as the process lives. Returns the port, for port 0."""
         exposition = self
 
         class Handler(BaseHTTPRequestHandler):

@@ -86,7 +86,7 @@ class Lane:
         self._room = threading.Condition(self._lock)
         self._outcomes = threading.Condition(self._lock)
         self._claimer_waits = False
-        #: When the settling thread looks again by itself.
+        #: When the acking thread next runs without being woken.
         self._looks_at = 0.0
         self._closed = False
         self._spoke_at = -_SPEAK_EVERY_S
@@ -95,7 +95,7 @@ class Lane:
             threading.Thread(target=work, name=f"topics-{name}-{queue}", daemon=True)
             for name, work in (("claim", self._claim_all), ("settle", self._settle_all), ("renew", self._renew_all))
         ]
-        #: Called with how many runners are to look for jobs that have come, and with 0 when the worker ends.
+        #: Called with how many runners should look for new jobs, and with 0 when the worker ends.
         self.came: Callable[[int], None] = lambda count: None
         #: Called with a job whose handler runs in vain from now on.
         self.lost: Callable[[Held], None] = lambda held: None
@@ -103,8 +103,8 @@ class Lane:
     # -- life ----------------------------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Asks the broker for the queue's settings. Raises what that raises; a broker that is away is waited for as the
-        client's policy says."""
+        """Ask the broker for the queue's settings. Raises the errors of that request. If the broker is away, it is
+        waited for according to the client's policy."""
         config = self._client.state(self.queue, touch=False).config
         self._dead_letter = config.get("dead_letter")
         lease_s = self._lease_s or config.get("lease_ms", 30_000) / 1000
@@ -115,21 +115,21 @@ class Lane:
             thread.start()
 
     def stop(self) -> None:
-        """Nothing is begun any more."""
+        """Begin no more jobs."""
         with self._lock:
             self._state.stop(time.monotonic())
             self._wake()
         self.came(0)
 
     def abandon(self) -> None:
-        """What still runs is given back."""
+        """Give back the jobs that are still running."""
         with self._lock:
             running = self._state.abandon(time.monotonic())
             self._wake()
         self._tell(running)
 
     def close(self, within_s: float) -> None:
-        """Ends the threads once the broker knows of all outcomes, or the time is over."""
+        """End the threads once the broker knows all outcomes, or the time is over."""
         end = time.monotonic() + within_s
         with self._lock:
             while len(self._state) and time.monotonic() < end:
@@ -161,7 +161,7 @@ class Lane:
     # -- for those that run handlers -----------------------------------------------------------------------------------
 
     def next(self, done: Held | None = None, outcome: Outcome = DONE) -> Held | None:
-        """The next job to begin, if there is one, once a job that has ended is dealt with."""
+        """The next job to begin, if there is one, after handling a job that has ended."""
         state = self._state
         with self._lock:
             now = time.monotonic()
@@ -179,14 +179,14 @@ class Lane:
         return held
 
     def give_back(self, held: Held) -> None:
-        """Its handler was ended from outside, before it could end the job: the program ends its tasks. Nothing more is
-        begun here."""
+        """The handler was ended from outside before it could end the job, because the program ends its tasks. No more
+        jobs are begun here."""
         with self._lock:
             self._state.ended(held, GIVEN_BACK, time.monotonic())
         self.stop()
 
     def arguments(self, held: Held) -> tuple[JobContext | None, tuple[Any, ...]]:
-        """What the handler is called with. Raises InvalidPayload."""
+        """The arguments of the handler. Raises InvalidPayload."""
         payload = self._read(held.job)
         if not self._takes_context:
             return None, (payload,)
@@ -194,7 +194,7 @@ class Lane:
         return context, (payload, context)
 
     def outcome(self, held: Held, context: JobContext | None, error: BaseException | None) -> Outcome:
-        """What becomes of a job whose handler has ended so."""
+        """The outcome of a job whose handler ended like this."""
         if context is not None and context.said is not None:
             return self._with_delay(held, context.said)
         if error is None:
@@ -224,13 +224,13 @@ class Lane:
         log.info("progress", queue=self.queue, seq=held.job.seq, deliveries=held.job.deliveries, **what)
 
     def expire(self) -> None:
-        """Tells handlers whose leases have ended. To be called often, whatever becomes of calls to the broker."""
+        """Tell handlers whose leases have ended. Must be called often, whatever happens to calls of the broker."""
         with self._lock:
             lost = self._state.expire(time.monotonic())
             waiting = self._state.waiting
         self._tell(lost)
         if waiting:
-            # Who was called for these is doing something that takes longer than jobs did before.
+            # The runners called for these jobs are doing something that takes longer than earlier jobs did.
             self.came(waiting)
 
     def _tell(self, lost: Iterable[Held]) -> None:
@@ -241,7 +241,7 @@ class Lane:
 
     @property
     def look_every_s(self) -> float:
-        """How often `expire` is to be called, and leases are looked at."""
+        """How often to call `expire` and to check leases."""
         return min(0.5, self._state.lease_s / 30)
 
     # -- threads -------------------------------------------------------------------------------------------------------
@@ -258,7 +258,7 @@ class Lane:
                 if self._state.stopping:
                     return
                 lease_s, wait_s = self._state.lease_s, min(_WAIT_S, self._state.wait_s)
-            # Jobs of an answer that was lost come with the next one of the same key: their leases may be that old.
+            # Jobs of a lost answer come with the next answer for the same key: their leases may be that old.
             asked_at = time.monotonic() if asked_at is None else asked_at
             options: queue_calls.ClaimOptions = {
                 "max": size,
@@ -358,8 +358,8 @@ class Lane:
                 )
 
     def _bury(self, topic: str, jobs: Iterable[Job], reason: str | None) -> None:
-        """Appends dead letters as the broker writes them, so that `redrive` knows them. Once each: a repetition within
-        the topic's idempotency window, also by another worker, stores nothing."""
+        """Append dead letters in the broker's format, so that `redrive` recognises them. Each is stored once: a
+        repetition within the topic's idempotency window stores nothing, even by another worker."""
         for job in jobs:
             before: Any = {} if job.meta_raw is None else msgspec.json.decode(job.meta_raw)
             meta: dict[str, Any] = {
@@ -407,7 +407,7 @@ class Lane:
             log.warning("broker_away", queue=self.queue, error=str(error))
 
     def _sleep(self, seconds: float) -> None:
-        """Shorter when the worker ends."""
+        """Sleep, but wake up when the worker ends."""
         end = time.monotonic() + seconds
         with self._lock:
             while not self._state.stopping and (left := end - time.monotonic()) > 0:
@@ -420,5 +420,5 @@ def _pause_s(failures: int, error: TopicsError) -> float:
 
 
 def _reason(text: str) -> str:
-    """As much of it as the broker takes."""
+    """As much of the reason as the broker accepts."""
     return text.encode("utf-8", "replace")[:_REASON_BYTES].decode("utf-8", "ignore")

@@ -1,4 +1,4 @@
-"""What workers log: events with fields, over the standard library's logging, which the program configures."""
+"""The log of workers: events with fields, through the standard library's logging, which the program configures."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NAME = "topics_client.worker"
 
 
 class Log:
-    """`event` is the message; the fields stand behind it, and are `record.fields` for handlers of their own."""
+    """`event` is the message. The fields come after it, and are in `record.fields` for handlers."""
 
     def __init__(self, logger: logging.Logger) -> None:
         self._logger = logger

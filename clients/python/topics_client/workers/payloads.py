@@ -1,4 +1,4 @@
-"""What a handler is given: the data of a job as the type that its first parameter is annotated with."""
+"""The argument of a handler: the data of a job, as the type in the annotation of its first parameter."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from topics_client.workers.context import JobContext
 
 
 class InvalidPayload(Exception):
-    """The data of a job is not what its handler takes. A worker rejects such jobs: no other try can end better."""
+    """The data of a job does not fit its handler. A worker rejects such jobs, because no other attempt can succeed."""
 
 
 def reader(kind: Any) -> Callable[[Job], Any]:
     """Reads the data of jobs as `kind`: a pydantic model, anything that msgspec decodes (dataclasses, Structs,
-    TypedDicts, lists of them, ...), bytes for the JSON as it is, or `Job` for the whole job. Raises InvalidPayload."""
+    TypedDicts, lists of them, ...), bytes for the JSON text, or `Job` for the whole job. Raises InvalidPayload."""
     if kind is Job:
         return lambda job: job
     if kind is bytes:
         return lambda job: job.data_raw
-    # By what it can do: pydantic is imported by who uses it.
+    # Recognised by its methods: only programs that use pydantic import it.
     decode: Callable[[bytes], Any] | None = getattr(kind, "model_validate_json", None)
     if decode is None:
         try:
@@ -37,17 +37,19 @@ def reader(kind: Any) -> Callable[[Job], Any]:
     def read(job: Job) -> Any:
         try:
             return decode(job.data_raw)
-        except ValueError as error:  # what msgspec and pydantic raise is one
+        except ValueError as error:  # the errors of msgspec and pydantic are ValueErrors
             raise InvalidPayload(f"Not a {getattr(kind, '__name__', kind)}: {error}") from error
 
     return read
 
 
 def parameters(handler: Callable[..., Any]) -> tuple[Any, bool]:
-    """The type that the handler wants jobs as, and whether it takes a JobContext behind it."""
+    """The type that the handler takes jobs as, and whether it has a JobContext as its second parameter."""
     found = list(inspect.signature(handler).parameters.values())
     if not 1 <= len(found) <= 2 or any(each.kind is each.KEYWORD_ONLY for each in found):
-        raise InvalidRequest("A handler takes the data of a job, and then a JobContext if it wants one.")
+        raise InvalidRequest(
+            "A handler has one parameter for the data of the job, and optionally a second one for the JobContext."
+        )
     function = handler if isinstance(handler, types.FunctionType | types.MethodType) else type(handler).__call__
     try:
         annotated = typing.get_type_hints(function)

@@ -1,4 +1,4 @@
-"""Starts a worker again whenever the code below the folder changes: for developing."""
+"""Restarts a worker whenever the code below a folder changes, for development."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 
-#: Folders that hold no code of the program's own.
+#: Folders without code of the program itself.
 _LEFT_OUT = {"__pycache__", "node_modules", "venv", "build", "dist"}
 _LOOK_EVERY_S = 0.3
-#: So long a worker has to end before it is killed.
+#: How long a worker may take to end before it is killed.
 _PATIENCE_S = 35.0
 
 
 def reload(arguments: Sequence[str]) -> int:
-    """Runs `python -m topics_client worker` with these arguments in a process of its own, over and over, until SIGTERM
-    or SIGINT. Returns the exit status."""
+    """Run `python -m topics_client worker` with these arguments as a separate process, again and again until SIGTERM or
+    SIGINT. Returns the exit status."""
     ended: list[int] = []
 
     def end(number: int, frame: FrameType | None) -> None:
@@ -30,15 +30,15 @@ def reload(arguments: Sequence[str]) -> int:
         signal.signal(number, end)
     while not ended:
         seen = dict(sources(Path.cwd()))
-        # In a group of its own: Ctrl-C in a terminal is told by this process alone.
+        # In a process group of its own: only this process tells it of Ctrl-C in a terminal.
         command = [sys.executable, "-m", "topics_client", "worker", *arguments]
         process = subprocess.Popen(command, start_new_session=True)
         while not ended and dict(sources(Path.cwd())) == seen:
-            # Also where it has ended by itself: it waits for the mistake to be mended.
+            # Also if it has ended: it then waits for the error to be fixed.
             time.sleep(_LOOK_EVERY_S)
         _end(process)
         if not ended:
-            sys.stderr.write("Code has changed: starting again.\n")
+            sys.stderr.write("Code has changed: restarting.\n")
     return 0
 
 

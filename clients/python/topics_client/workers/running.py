@@ -11,17 +11,17 @@ from typing import Any
 from topics_client.workers.lane import Lane
 from topics_client.workers.state import DONE, Held, Outcome
 
-#: So long a task does jobs that never wait, before it lets the event loop do something else.
+#: How long a task does jobs that never wait, before it lets the event loop do something else.
 _GIVE_WAY_S = 0.005
 
 
 class Threads:
-    """Does the jobs of a lane in `lane.concurrency` threads, which are not waited for when the process ends."""
+    """Does the jobs of a lane in `lane.concurrency` threads. The process does not wait for them when it ends."""
 
     def __init__(self, lane: Lane) -> None:
         self._lane = lane
         self._idle = threading.Condition()
-        #: How many threads wait, and how many of them are to look again.
+        #: How many threads wait, and how many of them should look again.
         self._waiting = self._called = 0
         self._threads = [
             threading.Thread(target=self._run, name=f"topics-job-{lane.queue}-{number}", daemon=True)
@@ -53,7 +53,8 @@ class Threads:
             done = held
 
     def _wait(self) -> bool:
-        """Until jobs have come; False when the worker ends. Jobs may have come just before: so not for long."""
+        """Wait until jobs have come. False when the worker ends. Jobs may have come just before, so the wait is
+        short."""
         with self._idle:
             if self._lane.stopping:
                 return False
@@ -71,7 +72,7 @@ class Threads:
             context, arguments = lane.arguments(held)
             lane.handler(*arguments)
         except BaseException as failure:
-            # Whatever it is, SystemExit too: a thread that ended here would keep its job for ever.
+            # Whatever the error is, including SystemExit: a thread that ended here would keep its job for ever.
             error = failure
         return lane.outcome(held, context, error)
 
@@ -90,7 +91,7 @@ class Tasks:
         lane.lost = self._lost
 
     def start(self) -> None:
-        """On the loop."""
+        """Start on the loop."""
         for number in range(self._lane.concurrency):
             task = self._loop.create_task(self._run(), name=f"topics-job-{self._lane.queue}-{number}")
             self._tasks.add(task)
@@ -125,7 +126,7 @@ class Tasks:
         done: Held | None = None
         outcome: Outcome = DONE
         while True:
-            # Between this and the wait nothing else runs on the loop: jobs that come meanwhile call later.
+            # Nothing else runs on the loop between this and the wait, so jobs that come meanwhile call later.
             held = lane.next(done, outcome)
             if held is None:
                 done = None
@@ -151,8 +152,8 @@ class Tasks:
             context, arguments = lane.arguments(held)
             await lane.handler(*arguments)
         except asyncio.CancelledError as cancelled:
-            # Ours, because the lease is lost: this task goes on. Else the program ends the loop, or the handler itself
-            # has cancelled something and let that out.
+            # Ours, because the lease is lost: this task continues. Otherwise the program ends the loop, or the handler
+            # cancelled something itself and did not catch it.
             if held.lost:
                 if hasattr(task, "uncancel"):
                     task.uncancel()

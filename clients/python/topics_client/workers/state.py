@@ -1,8 +1,8 @@
-"""What a worker holds of one queue, and what it is to do about it: claim, begin, renew, settle, give back. No I/O.
+"""The jobs of one queue that a worker holds, and what to do next: claim, begin, renew, ack or nack, give back. No I/O.
 
-A job goes WAITING -> RUNNING -> ENDED -> SENDING and is let go when the broker has its outcome. Its lease counts from
+A job goes WAITING -> RUNNING -> ENDED -> SENDING and is dropped when the broker has its outcome. Its lease counts from
 before the claim (or renewal) was sent, so the worker never believes in a lease that the broker has ended. A lease is
-renewed from the job's beginning until its outcome has arrived; when it is lost, the job is let go and its outcome is
+renewed from the job's beginning until its outcome has arrived. When it is lost, the job is dropped and its outcome is
 not sent. Times are seconds of one monotonic clock, given with every call.
 """
 
@@ -19,29 +19,29 @@ from topics_client.values import Job
 
 #: How jobs end.
 ENDINGS: Final[tuple[str, ...]] = ("done", "retried", "rejected", "returned", "lost", "unsure")
-#: Most jobs in one claim, and in one call that settles or renews.
+#: The most jobs in one claim, and in one call that acks, nacks or renews.
 BATCH: Final = 100
 MAX_SEQS: Final = 1000
-#: Jobs are claimed ahead for so long, and never more than so many.
+#: How long ahead jobs are claimed, and the most of them.
 AHEAD_S: Final = 0.2
 MAX_AHEAD: Final = 500
-#: Beyond so many outcomes that the broker has not taken, nothing more is claimed.
+#: With this many outcomes that the broker has not accepted yet, no more jobs are claimed.
 MAX_UNSENT: Final = 2000
-#: Shares of a lease: when it is renewed, when a renewal that failed is tried again, how long a claim may wait, what is
-#: still left of it when a job begins, and how much of it jobs that are claimed ahead may wait.
+#: Shares of a lease: when it is renewed, when a failed renewal is tried again, how long a claim may wait, how much must
+#: be left when a job begins, and how long jobs that are claimed ahead may wait.
 RENEW_AT, AGAIN_AFTER, WAIT, LEFT, AHEAD = 1 / 3, 1 / 10, 1 / 10, 1 / 2, 1 / 10
-#: How long outcomes wait for others to be sent with, while others are still to come.
+#: How long outcomes wait to be sent together with others, while others are to come.
 LINGER_S: Final = 0.005
-#: Jobs that are done within so long by those that are awake wake nobody else.
+#: If the awake runners do their jobs within this time, no others are woken.
 WAKE_S: Final = 0.002
-#: The first wait after a call that failed, and the longest.
+#: The first wait after a failed call, and the longest.
 PAUSE_S, MAX_PAUSE_S = 0.05, 2.0
-#: How much a new duration counts in the average.
+#: The weight of a new duration in the average.
 _WEIGHT: Final = 0.1
 
 
 class Phase(enum.Enum):
-    """How far a held job has come."""
+    """The phases of a held job."""
 
     WAITING = "waiting"
     RUNNING = "running"
@@ -52,7 +52,7 @@ class Phase(enum.Enum):
 
 
 class Kind(enum.Enum):
-    """What becomes of a job."""
+    """The kinds of outcome of a job."""
 
     ACK = "ack"
     NACK = "nack"
@@ -61,7 +61,7 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a job is settled. `delay_ms` None: by the queue's backoff. Equal outcomes are sent in one call."""
+    """The outcome of a job. `delay_ms` None: the queue's backoff. Equal outcomes are sent in one call."""
 
     kind: Kind
     reason: str | None = None
@@ -75,7 +75,7 @@ GIVEN_BACK: Final = Outcome(Kind.NACK, delay_ms=0, penalty=False)
 
 
 class Held:
-    """A job that is held. `lost`: its lease has ended, and what its handler does is in vain."""
+    """A held job. `lost`: its lease has ended, and its handler runs in vain."""
 
     __slots__ = ("began", "expires", "job", "lease_s", "lost", "outcome", "phase", "renew_at")
 
@@ -92,22 +92,22 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Sending:
-    """One call that settles jobs."""
+    """One call that acks or nacks jobs."""
 
     outcome: Outcome
     jobs: list[Held]
 
 
 class QueueState:
-    """The jobs of one queue at one worker. Not for several threads at once."""
+    """The jobs of one queue at one worker. Not thread-safe."""
 
     def __init__(self, concurrency: int, lease_s: float) -> None:
         self.concurrency = concurrency
         self.lease_s = lease_s
         self.stopping = False
-        #: Jobs by how they ended, since the beginning; `lost`: their leases ended first; `unsure`: an answer was lost.
+        #: Ended jobs by outcome, since the start. `lost`: their leases ended first. `unsure`: an answer was lost.
         self.counts: dict[str, int] = dict.fromkeys(ENDINGS, 0)
-        #: By seq: the broker's answers name jobs so.
+        #: By seq, as in the broker's answers.
         self._held: dict[int, Held] = {}
         self._waiting: deque[Held] = deque()
         self._running = 0
@@ -117,7 +117,7 @@ class QueueState:
         self._sending = False
         self._not_before = 0.0
         self._failures = 0
-        #: Leases whose last outcome may have been carried out, though its answer was lost.
+        #: Leases whose last outcome may have been carried out, although its answer was lost.
         self._unsure: set[str] = set()
         #: How long a job takes, None before the first has ended.
         self._takes_s: float | None = None
@@ -137,7 +137,7 @@ class QueueState:
 
     @property
     def unsent(self) -> int:
-        """Ended, and the broker does not know it."""
+        """Ended, but the broker does not know it yet."""
         return self._unsent
 
     # -- claiming ------------------------------------------------------------------------------------------------------
@@ -151,31 +151,32 @@ class QueueState:
         return min(MAX_AHEAD, math.floor(self.concurrency * window_s / max(self._takes_s, 1e-6)))
 
     def needed(self, count: int) -> int:
-        """How many are to begin with so many jobs that have come: as many as do them within a short time. To wake
-        others for jobs that take no time would take longer than the jobs."""
+        """How many runners should begin for this many new jobs: as many as do them within a short time. To wake others
+        for jobs that take no time would take longer than the jobs."""
         if self._takes_s is None:
             return count
         return min(count, 1 + math.floor(count * self._takes_s / WAKE_S))
 
     @property
     def wait_s(self) -> float:
-        """How long a claim may wait for jobs: the lease of what it brings counts from before."""
+        """How long a claim may wait for jobs: the leases of its jobs count from before the wait."""
         return self.lease_s * WAIT
 
     def room(self) -> int:
-        """How many jobs to claim now. 0: call again when a job has begun or been settled."""
+        """How many jobs to claim now. 0: call again when a job has begun or its outcome has been sent."""
         waiting, ahead = len(self._waiting), self.ahead
         if self.stopping or self._unsent > MAX_UNSENT or waiting > ahead // 2:
             return 0
         return max(0, min(BATCH, self.concurrency + ahead - self._running - waiting))
 
     def claimed(self, jobs: Iterable[Job], asked_at: float) -> list[Held]:
-        """These came of a claim that was sent at that time. Returns running jobs that are lost: they came again."""
+        """These jobs came from a claim sent at that time. Returns running jobs that are lost, because they came
+        again."""
         lost: list[Held] = []
         for job in jobs:
             if (before := self._held.get(job.seq)) is not None:
                 if before.phase is Phase.SENDING and before.outcome.kind is Kind.NACK:
-                    # It went back as it was to: the answer that says so is still on its way.
+                    # It was given back as intended. The answer that says so is still on its way.
                     self._count(before.outcome)
                     self._drop(before)
                 else:
@@ -189,7 +190,7 @@ class QueueState:
         return lost
 
     def begin(self, now: float) -> Held | None:
-        """The next job to begin. One whose lease is half over is given back instead."""
+        """The next job to begin. A job with a lease that is half over is given back instead."""
         while self._waiting and self._running < self.concurrency and not self.stopping:
             held = self._waiting.popleft()
             if held.expires - now < held.lease_s * LEFT:
@@ -204,10 +205,10 @@ class QueueState:
     # -- ending --------------------------------------------------------------------------------------------------------
 
     def ended(self, held: Held, outcome: Outcome, now: float) -> bool:
-        """Its handler has ended. False: the lease was lost before, and the outcome is not sent."""
+        """The handler of this job has ended. False: the lease was lost before, and the outcome is not sent."""
         self._running -= 1
         took = now - held.began
-        # A job that takes longer counts whole: to claim too little ahead costs little.
+        # A job that takes longer counts fully, because claiming too few jobs ahead costs little.
         known = took if self._takes_s is None else self._takes_s
         self._takes_s = took if took > known else known + (took - known) * _WEIGHT
         if held.phase is not Phase.RUNNING:
@@ -224,7 +225,7 @@ class QueueState:
             self._oldest_ended = now
 
     def send_at(self) -> float | None:
-        """When `to_send` has something; None while nothing has ended, or a call is under way."""
+        """When `to_send` has something. None while nothing has ended, or a call is in progress."""
         if self._sending or self._oldest_ended is None:
             return None
         at_once = self.stopping or self._unsent >= BATCH or self._running + len(self._waiting) == 0
@@ -232,13 +233,14 @@ class QueueState:
         return max(due, self._not_before)
 
     def to_send(self, now: float) -> Sending | None:
-        """The next call that settles jobs, if one is due; its answer goes to `settled` or `failed`. One at a time."""
+        """The next call that acks or nacks jobs, if one is due. Its answer goes to `settled` or `failed`. One at a
+        time."""
         at = self.send_at()
         if at is None or at > now:
             return None
         while self._ended:
             outcome, ended = next(iter(self._ended.items()))
-            # Who has ended here and whose lease has ended since: not sent.
+            # Jobs that have ended here and whose leases have ended since: not sent.
             there = [held for held in ended if held.phase is Phase.ENDED]
             batch, rest = there[:MAX_SEQS], there[MAX_SEQS:]
             if rest:
@@ -255,7 +257,7 @@ class QueueState:
         return None
 
     def settled(self, sending: Sending, skipped: Iterable[int]) -> None:
-        """The broker has answered: those skipped were not leased to this worker any more."""
+        """The broker has answered. Skipped jobs were no longer leased to this worker."""
         self._sending = False
         self._failures, self._not_before = 0, 0.0
         refused = set(skipped)
@@ -272,7 +274,7 @@ class QueueState:
             self._drop(held)
 
     def failed(self, sending: Sending, now: float, *, perhaps_done: bool, retry_after_s: float, draw: float) -> None:
-        """The call failed and may pass when it is repeated: these jobs have ended, and are sent again. `draw` is
+        """The call failed, and may succeed if it is repeated. These jobs have ended, and are sent again. `draw` is
         uniform in [0, 1)."""
         self._sending = False
         self._failures += 1
@@ -288,7 +290,7 @@ class QueueState:
             self._oldest_ended = now
 
     def changed(self, sending: Sending, outcome: Outcome, now: float) -> None:
-        """These are to be settled in another way than was said."""
+        """These jobs get another outcome than was set before."""
         self._sending = False
         for held in sending.jobs:
             if held.phase is Phase.SENDING:
@@ -313,21 +315,21 @@ class QueueState:
     # -- leases --------------------------------------------------------------------------------------------------------
 
     def renew_at(self) -> float | None:
-        """When `expire` or `renewing` has something to do; None while nothing is held."""
+        """When `expire` or `renewing` has something to do. None while nothing is held."""
         return min((held.renew_at for held in self._held.values()), default=None)
 
     def prolong(self, held: Held, lease_s: float, now: float) -> None:
-        """From its next renewal, which is due now, its leases are so long."""
+        """From its next renewal on, which is due now, its leases last this long."""
         held.lease_s = lease_s
         held.renew_at = now
 
     def expire(self, now: float) -> list[Held]:
-        """Jobs whose leases have ended, as far as this worker can know, and which were running: their handlers are to
-        be told. Those that have waited too long are given back."""
+        """Running jobs whose leases have ended, as far as this worker can know: their handlers must be told. Jobs that
+        have waited too long are given back."""
         lost: list[Held] = []
         for held in [held for held in self._held.values() if held.renew_at <= now]:
             if held.phase is Phase.WAITING:
-                # Not renewed: others may have time for it.
+                # Not renewed: other workers may have time for it.
                 self._waiting.remove(held)
                 self._end(held, GIVEN_BACK, now)
             if held.expires > now:
@@ -335,17 +337,17 @@ class QueueState:
             if held.phase is Phase.RUNNING:
                 lost += self._lose(held)
             else:
-                # What the broker answers to its outcome will say whether it was too late.
+                # The broker's answer to its outcome will say whether it was too late.
                 held.renew_at = math.inf
         return lost
 
     def renewing(self, now: float) -> list[Held]:
-        """Jobs whose leases are to be renewed by one call now, all for the same time."""
+        """Jobs whose leases one call should renew now, all for the same time."""
         due = [held for held in self._held.values() if held.renew_at <= now < held.expires]
         return [held for held in due if held.lease_s == due[0].lease_s][:MAX_SEQS]
 
     def renewed(self, jobs: Sequence[Held], skipped: Iterable[int], lease_s: float, asked_at: float) -> list[Held]:
-        """The broker has answered a renewal that was sent then. Returns the running jobs whose leases are lost."""
+        """The broker has answered a renewal sent at that time. Returns the running jobs whose leases are lost."""
         refused = set(skipped)
         lost: list[Held] = []
         for held in jobs:
@@ -356,22 +358,22 @@ class QueueState:
                 if held.lease_s == lease_s:
                     held.renew_at = asked_at + lease_s * RENEW_AT
             elif held.phase is Phase.SENDING:
-                # Acked meanwhile, most likely: what the broker answers to that will say.
+                # Probably acked meanwhile: the broker's answer to that will say.
                 held.renew_at = held.expires
             else:
                 lost += self._lose(held)
         return lost
 
     def not_renewed(self, jobs: Iterable[Held], now: float) -> None:
-        """The call failed and may be repeated."""
+        """The call failed, and may be repeated."""
         for held in jobs:
             if held.phase is Phase.GONE:
                 continue
             held.renew_at = min(now + held.lease_s * AGAIN_AFTER, max(now, held.expires))
 
     def doubt(self, now: float) -> None:
-        """The broker may have been restarted, and then it has forgotten leases: those of jobs that run are renewed now,
-        and jobs that wait are given back, to be claimed by whoever has time."""
+        """The broker may have been restarted and have forgotten leases. The leases of running jobs are renewed now, and
+        waiting jobs are given back to any worker that has time."""
         while self._waiting:
             self._end(self._waiting.popleft(), GIVEN_BACK, now)
         for held in self._held.values():
@@ -389,13 +391,13 @@ class QueueState:
     # -- stopping ------------------------------------------------------------------------------------------------------
 
     def stop(self, now: float) -> None:
-        """Nothing is claimed or begun any more; what has not begun is given back."""
+        """Claim and begin no more jobs. Give back those that have not begun."""
         self.stopping = True
         while self._waiting:
             self._end(self._waiting.popleft(), GIVEN_BACK, now)
 
     def abandon(self, now: float) -> list[Held]:
-        """Those that still run are given back; what their handlers do is in vain."""
+        """Give back the jobs that are still running. Their handlers run in vain."""
         running = [held for held in self._held.values() if held.phase is Phase.RUNNING]
         for held in running:
             held.lost = True

@@ -1,4 +1,4 @@
-"""A worker: which queues it serves, with which handlers, and its life from start to a graceful stop."""
+"""A worker: its queues and handlers, and its life from start to a graceful stop."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 
-#: Outcomes of jobs may be on their way for so long after the last handler has ended.
+#: How long outcomes of jobs may be on their way after the last handler has ended.
 _SEND_S = 10.0
-#: The broker's bounds.
+#: The broker's limits.
 _MIN_LEASE_S, _MAX_LEASE_S = 0.1, 86_400.0
 _MAX_NODE_BYTES = 128
 
@@ -42,11 +42,12 @@ class Worker:
         @worker.queue("mails", concurrency=8, lease="30s", retry=Backoff(first="1s"))
         def send(mail: Mail) -> None: ...
 
-        worker.run()
+    `node` is its name for the broker. No two running workers may have the same name, so by default it is random.
+    `grace`: how long handlers may continue once the worker stops; then their jobs are given back. The caller closes the
+    client, but not before the worker has stopped.
 
-    `node` names it to the broker; no two workers that run may have the same name, so it is made up by default. `grace`:
-    so long handlers may go on once the worker is to stop; then their jobs are given back. The client stays the caller's
-    to close, and must not be closed before the worker has stopped.
+    The worker's threads renew the leases of running jobs in time, and no job is begun whose lease may have ended. When
+    the process dies, its jobs go to other workers when their leases end.
 
     The leases of jobs that are done are renewed in time, by threads of their own; no job is begun whose lease may have
     ended. When the process dies, its jobs go to other workers when their leases end.
@@ -62,7 +63,7 @@ class Worker:
         self._lanes: list[Lane] = []
         self._error: TopicsError | None = None
         self._stop = threading.Event()
-        #: Whether the wait for handlers is to end.
+        #: Whether the wait for handlers should end.
         self._hurry = threading.Event()
         self._started = False
         self._watcher = threading.Thread(target=self._watch, name="topics-leases", daemon=True)
@@ -79,11 +80,11 @@ class Worker:
         retry: Backoff | None = None,
     ) -> Callable[[Handler], Handler]:
         """The decorated function does the jobs of this queue, up to `concurrency` at a time: in as many threads, or, if
-        it is a coroutine function, in as many tasks of one event loop. Its first parameter is the data of the job, read
-        as that parameter's annotation says; a second one is a `JobContext`.
+        it is a coroutine function, in as many tasks of one event loop. Its first parameter is the data of the job,
+        converted to the type in its annotation. An optional second one is a `JobContext`.
 
-        `lease`: how long a job stays with this worker when that dies; the queue's `lease_ms` unless given. `retry`: how
-        long a job whose handler raises waits for its next try; the queue's backoff unless given.
+        `lease`: how long a job stays with this worker if the worker dies; default: the queue's `lease_ms`. `retry`: how
+        long a job whose handler raised waits for its next attempt; default: the queue's backoff.
         """
         if concurrency < 1:
             raise InvalidRequest("concurrency is at least 1.", detail={"field": "concurrency"})
@@ -111,19 +112,19 @@ class Worker:
 
     @property
     def lanes(self) -> tuple[Lane, ...]:
-        """The queues that are served."""
+        """The queues of the worker."""
         return tuple(self._lanes)
 
     @property
     def stopping(self) -> bool:
-        """Whether it is to stop, or has stopped."""
+        """Whether the worker is stopping, or has stopped."""
         return self._stop.is_set()
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Works until SIGINT, SIGTERM, `stop` or an error that no retry mends, which is raised; a second signal ends
-        the wait for handlers. Signals are taken only in the main thread."""
+        """Work until SIGINT, SIGTERM, `stop`, or an error that no retry resolves, which is raised. A second signal ends
+        the wait for handlers. Signals are handled only in the main thread."""
         previous: dict[int, Any] = {}
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
@@ -131,7 +132,7 @@ class Worker:
         try:
             self.start()
             try:
-                # Signals are looked at between waits.
+                # Signals are handled between waits.
                 while not self._stop.wait(0.2):
                     pass
             finally:
@@ -146,8 +147,8 @@ class Worker:
         self._stop.set()
 
     def start(self) -> None:
-        """Begins to claim. Returns when the broker has told of the queues; raises what it says about them. Coroutine
-        functions run in an event loop of a thread of its own."""
+        """Begin to claim. Returns when the broker has described the queues; raises the errors of these requests.
+        Coroutine functions run in an event loop on a separate thread."""
         self._open()
         if any(is_coroutine_function(lane.handler) for lane in self._lanes):
             loop = self._loop = asyncio.new_event_loop()
@@ -156,7 +157,7 @@ class Worker:
         self._begin()
 
     async def __aenter__(self) -> Self:
-        """The same; coroutine functions run in this event loop."""
+        """The same, but coroutine functions run in this event loop."""
         loop = self._loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, self._open)
         self._begin()
@@ -177,13 +178,12 @@ class Worker:
         self.stop()
 
     def close(self) -> None:
-        """Has `run` end, from a handler or any thread. Waits for nothing."""
+        """Make `run` end, from a handler or any thread. Does not wait."""
         self._stop.set()
 
     def stop(self) -> None:
-        """Claims nothing more, gives back what has not begun, waits for handlers as long as `grace` says, gives back
-        the rest, and returns when the broker knows all outcomes (or is away). Raises the error that has ended the
-        worker."""
+        """Claim no more, give back jobs that have not begun, wait for handlers for the time of `grace`, give back the
+        rest, and return when the broker knows all outcomes (or is away). Raises the error that ended the worker."""
         self._stop.set()
         if self._watching and self._started:
             self._end()
@@ -200,7 +200,7 @@ class Worker:
         self._started = True
 
     def _begin(self) -> None:
-        # Said before the first handler can say something.
+        # Logged before the first handler can log something.
         log.info("worker_started", node=self.node, queues=[lane.queue for lane in self._lanes])
         for lane in self._lanes:
             if not is_coroutine_function(lane.handler):
@@ -236,7 +236,7 @@ class Worker:
         self._stop.set()
 
     def _watch(self) -> None:
-        """Tells handlers of lost leases, also while calls of the broker hang."""
+        """Tells handlers of lost leases, even while calls of the broker hang."""
         every_s = min(lane.look_every_s for lane in self._lanes)
         while self._watching:
             for lane in self._lanes:
@@ -257,5 +257,5 @@ class Worker:
 
 
 def is_coroutine_function(handler: Callable[..., Any]) -> bool:
-    """Also of objects that are called."""
+    """Also for callable objects."""
     return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__)
