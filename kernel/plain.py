@@ -1,7 +1,7 @@
 """The kernel in Python, row by row: used if the compiled kernel was not built, and as the reference in its tests.
 
 It is written to be read beside docs/reference/format.md, not to be fast. Functions have the arguments and results that
-`kernel` wraps: bytes for columns of numbers, rows as `kernel.columns` describes them.
+`kernel` wraps: bytes for columns of numbers, rows as `kernel.rows` describes them.
 
 Source: docs/reference/format.md.
 """
@@ -21,10 +21,10 @@ import msgspec
 from xxhash import xxh3_64_digest
 from xxhash import xxh3_64_intdigest as checksum
 
-from kernel.columns import ROW, ROW_SIZE
+from kernel.rows import ROW, ROW_SIZE
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
-#: The fields of a row; see `kernel.columns`.
+#: The fields of a row; see `kernel.rows`.
 _Row: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, int, int, int]
 
 __all__ = ["checksum"]

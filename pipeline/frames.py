@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 import kernel
-from kernel.columns import ROW_SIZE
+from kernel.rows import ROW_SIZE
 from storage.format import LIVE, segment_frame
 
 Array: TypeAlias = "np.ndarray[Any, Any]"

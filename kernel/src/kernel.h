@@ -106,7 +106,7 @@ void out_base64(Out *out, Piece piece);
 /* A JSON string, escaped as msgspec does it. False: it is not UTF-8. */
 bool out_quoted(Out *out, Piece text);
 
-/* -- rows: see kernel/columns.py ----------------------------------------------------------------------------------- */
+/* -- rows: see kernel/rows.py -------------------------------------------------------------------------------------- */
 
 typedef struct {
     uint64_t offset, topic_id, seq, ts;
@@ -116,7 +116,7 @@ typedef struct {
 } Row;
 
 enum { ROW_SIZE = 48 };
-_Static_assert(sizeof(Row) == ROW_SIZE, "rows are laid out as kernel/columns.py says");
+_Static_assert(sizeof(Row) == ROW_SIZE, "rows are laid out as kernel/rows.py says");
 
 static inline Row row_at(Piece rows, size_t number)
 {

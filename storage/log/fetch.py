@@ -10,7 +10,7 @@ from typing import Any
 from kernel import total
 from storage.log.position import split
 from storage.platform import File, FileSystem, Read, layout
-from storage.records import BatchSlice
+from storage.state import BatchSlice
 
 MAX_OPEN = 64
 #: Reads in one batch: fewer than MAX_OPEN, so that opening the last never closes the first.

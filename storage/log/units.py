@@ -15,7 +15,7 @@ import msgspec
 
 import kernel
 from kernel import GroupKind, Part
-from kernel.columns import FLAGS_AT, ROW, ROW_SIZE
+from kernel.rows import FLAGS_AT, ROW, ROW_SIZE
 from storage.format import MORE, Batch, FrameFlag, FrameType, SyncPoint, control, wal_frame
 from storage.log.position import MAX_OFFSET, position
 from storage.log.reader import Chunk, FrameStream

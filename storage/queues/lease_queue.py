@@ -37,7 +37,7 @@ from storage.queues.alarms import Alarms
 from storage.queues.read_ahead import ReadAhead
 from storage.reads import Reader
 from storage.records import StoredRecord
-from storage.state import FoundRecords, LookedUp, Topic, leases_durable
+from storage.state import FoundRecords, LookedUp, SizedRecords, Topic, leases_durable
 from storage.state.queues import Holder, Job, LeaseBatch, LeaseEntry, QueueStats, Settled, backoff_ms, lease_entries
 from storage.topics import TopicAdmin
 
@@ -157,7 +157,7 @@ class Delivery(NamedTuple):
 
     claim: Claim
     batch: LeaseBatch
-    read: reading.Read
+    read: SizedRecords
     lease_ids: tuple[int, ...]
     deadline: int
 
@@ -434,7 +434,7 @@ class LeaseQueue:
     def _dispatch_batch(self, claim: Claim, batch: LeaseBatch, now: int) -> None:
         claim.dispatched = True
         try:
-            read = reading.cached(self.topic, batch.seqs, now, reading.MAX_BYTES)
+            read = self.log.read_cached(batch.seqs, reading.MAX_BYTES, now, self.topic.config.ttl_ms)
             if read is None:
                 read = self._shared.ahead.take(self.topic, batch.seqs)
             if read is None:
@@ -446,12 +446,12 @@ class LeaseQueue:
 
     async def _dispatch_batch_later(self, claim: Claim, batch: LeaseBatch) -> None:
         try:
-            read: reading.Read | reading.FoundJobs | None = reading.cached(
-                self.topic, batch.seqs, self._now_ms(), reading.MAX_BYTES
+            read: SizedRecords | reading.FoundJobs | None = self.log.read_cached(
+                batch.seqs, reading.MAX_BYTES, self._now_ms(), self.topic.config.ttl_ms
             )
             if read is None:
                 read = await self._shared.ahead.read(self.topic, batch.seqs)
-            whole = read if isinstance(read, reading.Read) else reading.whole(read, batch.seqs)
+            whole = read if isinstance(read, SizedRecords) else reading.whole(read, batch.seqs)
             if whole is None or claim.gone or batch.separate is not None:
                 found = read if isinstance(read, reading.FoundJobs) else reading.by_seq(read)
                 await self._dispatch_found([(claim, self.table.take_apart(batch))], found)
@@ -461,7 +461,7 @@ class LeaseQueue:
             self._batch_failed(claim, batch, error)
         self.serve_all()
 
-    def _deliver_batch(self, claim: Claim, batch: LeaseBatch, read: reading.Read, now: int) -> None:
+    def _deliver_batch(self, claim: Claim, batch: LeaseBatch, read: SizedRecords, now: int) -> None:
         """Deliver at once, or when the leases are durable."""
         topic = self.topic
         delivery = Delivery(claim, batch, read, fresh_tokens(len(batch.seqs)), now + claim.lease_ms)
@@ -532,7 +532,7 @@ class LeaseQueue:
             claim.dispatched = True
         if not leases_durable(self.topic.config):
             seqs = sorted(job.seq for _, jobs in assignments for job in jobs)
-            read = reading.cached(self.topic, seqs, now, reading.MAX_BYTES)
+            read = self.log.read_cached(seqs, reading.MAX_BYTES, now, self.topic.config.ttl_ms)
             if read is not None:
                 self._deliver(assignments, reading.by_seq(read), self._leases(assignments))
                 return
@@ -542,7 +542,7 @@ class LeaseQueue:
         jobs = [job for _, assigned in assignments for job in assigned]
         try:
             seqs = sorted(job.seq for job in jobs)
-            read = reading.cached(self.topic, seqs, self._now_ms(), reading.MAX_BYTES)
+            read = self.log.read_cached(seqs, reading.MAX_BYTES, self._now_ms(), self.topic.config.ttl_ms)
             if read is not None:
                 found = reading.by_seq(read)
             else:

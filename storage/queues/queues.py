@@ -643,7 +643,8 @@ def _forget(queue: LeaseQueue, key: tuple[str, str], answer: asyncio.Future[Clai
 def check_node(node: str, options: Options) -> None:
     if not node:
         raise InvalidRequest("node: required, and not empty.", field="node")
-    check_text(node, "node", options.max_node_bytes)
+    if not node.isascii() or len(node) > options.max_node_bytes:  # ASCII has as many bytes as characters
+        check_text(node, "node", options.max_node_bytes)
 
 
 def check_attempt_key(key: str | None) -> None:

@@ -19,11 +19,11 @@ from typing import NamedTuple
 from storage.errors import StorageError
 from storage.log import Logs
 from storage.queues import reading
-from storage.queues.reading import FoundJobs, Read, in_memory, sizes_of
+from storage.queues.prefetched import PrefetchedRecords
+from storage.queues.reading import FoundJobs, in_memory, sizes_of
 from storage.reads import Reader
-from storage.records import ReadQuery, consecutive_ranges
-from storage.state import Topic
-from storage.state.queues import PrefetchedRecords
+from storage.records import ReadQuery
+from storage.state import SizedRecords, Topic, consecutive_ranges
 
 #: The most records in one read.
 RECORDS = 1000
@@ -66,7 +66,7 @@ class ReadAhead:
         self._queues: OrderedDict[int, _Ahead] = OrderedDict()
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def take(self, topic: Topic, seqs: Sequence[int]) -> Read | None:
+    def take(self, topic: Topic, seqs: Sequence[int]) -> SizedRecords | None:
         """Remove and return the records of these jobs, if all of them are here.
 
         When less than two reads' worth remains, the next read begins: many claims may come at once.
@@ -84,7 +84,7 @@ class ReadAhead:
             task.add_done_callback(self._tasks.discard)
         return found
 
-    async def read(self, topic: Topic, seqs: Sequence[int]) -> Read | FoundJobs:
+    async def read(self, topic: Topic, seqs: Sequence[int]) -> SizedRecords | FoundJobs:
         """Like `reading.read`, for jobs that are claimed for the first time, in ascending order. Returns columns if
         nothing is wrong."""
         ahead = self._of(topic)
@@ -147,6 +147,6 @@ class ReadAhead:
             await asyncio.wait(self._tasks)
 
 
-def _taken(ahead: _Ahead, seqs: Sequence[int]) -> Read | None:
+def _taken(ahead: _Ahead, seqs: Sequence[int]) -> SizedRecords | None:
     records = ahead.prefetched.take(seqs)
-    return None if records is None else Read(records, sizes_of(records))
+    return None if records is None else SizedRecords(records, sizes_of(records))

@@ -1,4 +1,4 @@
-"""Reads the records of jobs: from the tail cache (`cached`), or from wherever they are.
+"""Reads the records of jobs that the tail cache does not have.
 
 Source: docs/reference/api.md#queues.
 """
@@ -10,17 +10,14 @@ from typing import NamedTuple
 
 from storage.errors import RecordCorrupt, Unreadable
 from storage.format import payload_sizes
-from storage.reads import Read, Reader, cached
-from storage.records import FrameRecords, ReadQuery, StoredRecord, consecutive_ranges, parts_of
-from storage.state import Topic
+from storage.reads import Reader
+from storage.records import FrameRecords, ReadQuery, StoredRecord, parts_of
+from storage.state import SizedRecords, Topic, consecutive_ranges
 
 #: The most bytes of records in the answer to one claim, beyond its first record.
 MAX_BYTES = 8 << 20
 #: After the disk has failed this many adjacent records of a segment, its other records are not read.
 MOST_FAILURES = 4
-
-
-__all__ = ["MAX_BYTES", "FoundJobs", "Read", "by_seq", "cached", "corrupt", "in_memory", "read", "sizes_of", "whole"]
 
 
 class FoundJobs(NamedTuple):
@@ -33,7 +30,7 @@ class FoundJobs(NamedTuple):
     unreadable: dict[int, Unreadable]
 
 
-def by_seq(read: Read) -> FoundJobs:
+def by_seq(read: SizedRecords) -> FoundJobs:
     """The same records by seq."""
     seqs = [record.seq for record in read.records]
     return FoundJobs(dict(zip(seqs, read.records, strict=True)), dict(zip(seqs, read.sizes, strict=True)), [], {})
@@ -45,11 +42,11 @@ def in_memory(topic: Topic, seq: int) -> bool:
     return seq > log.held.flushed and any(slice_.batch_seq in log.cached for slice_ in log.tail.slices(seq, seq + 1))
 
 
-def whole(found: FoundJobs, seqs: Sequence[int]) -> Read | None:
+def whole(found: FoundJobs, seqs: Sequence[int]) -> SizedRecords | None:
     """The same records in order, if all of them are there."""
     if len(found.records) < len(seqs) or found.corrupt:
         return None
-    return Read([*map(found.records.__getitem__, seqs)], [*map(found.sizes.__getitem__, seqs)])
+    return SizedRecords([*map(found.records.__getitem__, seqs)], [*map(found.sizes.__getitem__, seqs)])
 
 
 async def read(reader: Reader, topic: Topic, seqs: Sequence[int], *, sized: bool = True) -> FoundJobs:

@@ -25,9 +25,9 @@ from storage.errors import (
 )
 from storage.log import WalFileGone, split
 from storage.reads.scan import MAX_CORRUPT, Piece, Scan, limit_slice
-from storage.records import BatchSlice, ReadQuery, ReadResult, StoredRecord, Tombstone
+from storage.records import ReadQuery, ReadResult, StoredRecord, Tombstone
 from storage.segments import SegmentGone, SegmentStore, id_of, look_into, said_by
-from storage.state import COLD, Log, Topic
+from storage.state import COLD, BatchSlice, Log, Topic
 
 if TYPE_CHECKING:
     from storage.log import Logs

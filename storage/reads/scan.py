@@ -20,17 +20,9 @@ from kernel import Columns, Kind, Part, total
 from storage.errors import RecordCorrupt, SegmentIncomplete
 from storage.format import HOP_SHIFT, idx_entry
 from storage.log import split
-from storage.records import (
-    SMALL_BUFFER,
-    BatchSlice,
-    FrameRecords,
-    ReadQuery,
-    StoredRecord,
-    chain_records,
-    consecutive_ranges,
-)
+from storage.records import SMALL_BUFFER, FrameRecords, ReadQuery, StoredRecord, chain_records
 from storage.segments import SegmentId, SegmentSlice, names
-from storage.state import Topic
+from storage.state import BatchSlice, Topic
 
 #: If fewer records of a piece are wanted, they become single records at once: keeping the piece's bytes costs more.
 _FEW = 16
@@ -361,52 +353,3 @@ def _alive(frames: Columns, number: int, skipped: bytes | None, deleted: bytes |
         if (mark or (deleted is not None and deleted[at])) and (skipped is None or not skipped[at]):
             return index
     return len(marks)
-
-
-class Read(NamedTuple):
-    """All requested records, in order, and their payload bytes."""
-
-    records: Sequence[StoredRecord]
-    sizes: Sequence[int]
-
-
-def cached(topic: Topic, seqs: Sequence[int], now_ms: int, max_bytes: int) -> Read | None:
-    """The records with these ascending seqs if the tail cache has the bytes of all of them; else None.
-
-    None as well when one has expired or is damaged, or when they have more than `max_bytes`.
-    """
-    log, tail = topic.log, topic.log.tail
-    first, last, count = seqs[0], seqs[-1], len(seqs)
-    if first <= log.held.flushed or last > log.head:
-        return None
-    oldest_ts = now_ms - topic.config.ttl_ms if topic.config.ttl_ms else 0
-    payloads = array("I")
-    pieces: list[tuple[bytes, int, int]] = []
-    adjacent = last - first + 1 == count
-    for begin, end in ((first, last),) if adjacent else consecutive_ranges(seqs):
-        found = tail.whole(begin, end + 1)
-        if found is None:
-            return None
-        for batch_seq, _, offset, _, ts, sizes in found[0]:
-            in_cache = log.cached.get(batch_seq)
-            if in_cache is None or ts < oldest_ts:
-                return None
-            pieces.append((in_cache[0], in_cache[1] + offset, sum(sizes)))
-        payloads += found[1]
-    data, at, size = pieces[0]
-    if len(pieces) > 1:
-        data, at = b"".join([data[at : at + size] for data, at, size in pieces]), 0
-    elif len(data) > SMALL_BUFFER and 2 * size < len(data):  # the rest would stay in memory with it
-        data, at = data[at : at + size], 0
-    first_seq = first if adjacent else None
-    frames = kernel.scan(
-        data,
-        Kind.LOG,
-        at,
-        max_frames=count,
-        max_bytes=max_bytes,
-        verify=False,
-        topic_id=log.topic_id,
-        first_seq=first_seq,
-    ).columns
-    return Read(FrameRecords(data, frames), payloads) if frames.count == count else None

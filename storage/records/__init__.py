@@ -1,6 +1,5 @@
 """Arguments and results of the engine, and records as columns. Pure."""
 
-from storage.records.batch_slices import BatchSlice, SliceColumns, consecutive_ranges
 from storage.records.batches import AppendedBatches, AppendedRecords
 from storage.records.frame_records import (
     SMALL_BUFFER,
@@ -41,7 +40,6 @@ __all__ = [
     "Appended",
     "AppendedBatches",
     "AppendedRecords",
-    "BatchSlice",
     "BinaryRecord",
     "ConsumerFigures",
     "DeletedRecords",
@@ -56,7 +54,6 @@ __all__ = [
     "ReadResult",
     "RecordColumns",
     "Records",
-    "SliceColumns",
     "StoredBodies",
     "StoredRecord",
     "TagMatch",
@@ -66,7 +63,6 @@ __all__ = [
     "cell_of",
     "chain_records",
     "columns_of",
-    "consecutive_ranges",
     "data_of",
     "first_id",
     "is_address",

@@ -16,14 +16,14 @@ from typing import NamedTuple
 
 import kernel
 from kernel import Columns, total
-from kernel.columns import ROW
+from kernel.rows import ROW
 from storage.format import LENGTH, FrameError, FrameType, wal_frame
 from storage.log import WalReader
 from storage.platform import FileSystem
-from storage.records import BatchSlice, SliceColumns
 from storage.segments import names
 from storage.segments.names import SegmentId
 from storage.segments.writer import ActiveSegment, Frames
+from storage.state import BatchSlice, SliceColumns
 
 #: Frames of the log that are read, changed and written in one go: data that is in the processor's caches
 #: then is cheap, and copies of many MiB would only run through main memory four times.

@@ -16,11 +16,10 @@ from msgspec import structs
 from kernel import total
 from storage.format import control
 from storage.options import Options
-from storage.records import SliceColumns
 from storage.segments.copying import Copy
 from storage.segments.store import id_of
 from storage.segments.writer import MAX_JUMP
-from storage.state import UNKNOWN, Log, Segment, SegmentState, opened
+from storage.state import UNKNOWN, Log, Segment, SegmentState, SliceColumns, opened
 
 #: Most bytes of one log that go into a segment in one step.
 _FLUSH_BYTES = 8 << 20

@@ -11,7 +11,7 @@ from array import array
 import kernel
 from kernel import Columns as Frames
 from kernel import Kind
-from kernel.columns import ROW
+from kernel.rows import ROW
 from storage.format import FrameType, segment_frame
 from storage.segments.chunks import Chunk, Columns, chunks
 from storage.segments.handles import SegmentFiles

@@ -6,7 +6,7 @@ waits, reads a clock or touches a file.
 
 from storage.state.catalog import Catalog, Topic, leases_durable, shard_of
 from storage.state.keys import KeyRing, Remembered, key_digest
-from storage.state.log import Log
+from storage.state.log import Log, SizedRecords
 from storage.state.lookup import FoundRecords, LookedUp, look_up, plan, tag_match, tag_predicate
 from storage.state.manifest import COLD, HOT, UNKNOWN, Details, Manifest, Segment, SegmentState, Times, opened
 from storage.state.partition_rules import check_partitions, check_unpartitioned
@@ -14,6 +14,7 @@ from storage.state.partition_sets import creation, reconcile_partitions
 from storage.state.producer_table import MAX_EPOCH, MAX_PRODUCER_ID, MAX_SEQUENCE, ProducerSection, ProducerTable, Sent
 from storage.state.retained import Eviction, Written
 from storage.state.state_table import CODEC, OFFSET, PRODUCER, OwnStates, StatesSection, StateTable
+from storage.state.tail import BatchSlice, SliceColumns, consecutive_ranges
 from storage.state.watermarks import LossRange
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "OFFSET",
     "PRODUCER",
     "UNKNOWN",
+    "BatchSlice",
     "Catalog",
     "Details",
     "Eviction",
@@ -42,6 +44,8 @@ __all__ = [
     "Segment",
     "SegmentState",
     "Sent",
+    "SizedRecords",
+    "SliceColumns",
     "StateTable",
     "StatesSection",
     "Times",
@@ -49,6 +53,7 @@ __all__ = [
     "Written",
     "check_partitions",
     "check_unpartitioned",
+    "consecutive_ranges",
     "creation",
     "key_digest",
     "leases_durable",

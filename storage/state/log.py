@@ -9,13 +9,16 @@ Source: docs/reference/guarantees.md#crash-points-of-a-write, docs/reference/for
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import takewhile
+from typing import NamedTuple
 
-from kernel import total
+import kernel
+from kernel import Kind, total
 from storage.format import control
-from storage.records import AppendedBatches, AppendedRecords, LossCause
+from storage.records import SMALL_BUFFER, AppendedBatches, AppendedRecords, FrameRecords, LossCause, StoredRecord
 from storage.state.consumers import ConsumerTable
 from storage.state.keys import KeyRing
 from storage.state.lookup import FoundRecords, find, tag_match
@@ -24,7 +27,7 @@ from storage.state.producer_table import ProducerTable
 from storage.state.queues import LeaseTable, Moves
 from storage.state.retained import Eviction, Retained
 from storage.state.state_table import StateTable
-from storage.state.tail import TailIndex
+from storage.state.tail import TailIndex, consecutive_ranges
 from storage.state.tail_tags import TailTags
 from storage.state.usage import Usage
 from storage.state.watermarks import LossRange, Watermarks
@@ -35,6 +38,13 @@ _UNCACHED_EVERY = 1024
 _DENSE = 4
 #: Events of a Lease that open or close moves.
 _MOVING = frozenset({"dead", "released"})
+
+
+class SizedRecords(NamedTuple):
+    """Records in order, and the payload bytes of each."""
+
+    records: Sequence[StoredRecord]
+    sizes: Sequence[int]
 
 
 class Log:
@@ -254,6 +264,50 @@ class Log:
         floor = self.marks.live_floor
         self.count, self.bytes = self.held.totals(floor, self.head + 1, floor)
         self.roll_back()
+
+    # -- the tail cache ------------------------------------------------------------------------------------------
+
+    def read_cached(self, seqs: Sequence[int], max_bytes: int, now_ms: int, ttl_ms: int) -> SizedRecords | None:
+        """The records with these ascending seqs if the tail cache has the bytes of all of them; else None.
+
+        None as well when one has expired (`ttl_ms` 0: none ever does) or is damaged, or when they have more than
+        `max_bytes`.
+        """
+        tail = self.tail
+        first, last, count = seqs[0], seqs[-1], len(seqs)
+        if first <= self.held.flushed or last > self.head:
+            return None
+        oldest_ts = now_ms - ttl_ms if ttl_ms else 0
+        payloads = array("I")
+        pieces: list[tuple[bytes, int, int]] = []
+        adjacent = last - first + 1 == count
+        for begin, end in ((first, last),) if adjacent else consecutive_ranges(seqs):
+            found = tail.whole(begin, end + 1)
+            if found is None:
+                return None
+            for batch_seq, _, offset, _, ts, sizes in found[0]:
+                in_cache = self.cached.get(batch_seq)
+                if in_cache is None or ts < oldest_ts:
+                    return None
+                pieces.append((in_cache[0], in_cache[1] + offset, sum(sizes)))
+            payloads += found[1]
+        data, at, size = pieces[0]
+        if len(pieces) > 1:
+            data, at = b"".join([data[at : at + size] for data, at, size in pieces]), 0
+        elif len(data) > SMALL_BUFFER and 2 * size < len(data):  # the rest would stay in memory with it
+            data, at = data[at : at + size], 0
+        first_seq = first if adjacent else None
+        frames = kernel.scan(
+            data,
+            Kind.LOG,
+            at,
+            max_frames=count,
+            max_bytes=max_bytes,
+            verify=False,
+            topic_id=self.topic_id,
+            first_seq=first_seq,
+        ).columns
+        return SizedRecords(FrameRecords(data, frames), payloads) if frames.count == count else None
 
     # -- losses and deletions ------------------------------------------------------------------------------------
 

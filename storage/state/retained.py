@@ -14,9 +14,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from storage.format import control
-from storage.records import consecutive_ranges
 from storage.state.manifest import UNKNOWN, Access, Details, Manifest, Segment, SegmentState, Times
-from storage.state.tail import TailIndex
+from storage.state.tail import TailIndex, consecutive_ranges
 
 
 class Written(NamedTuple):

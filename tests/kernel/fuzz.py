@@ -33,8 +33,8 @@ from zlib import crc32
 import msgspec
 
 import kernel
-from kernel import Header, Kind, plain
-from kernel.columns import ROW_SIZE, Columns
+from kernel import Columns, Header, Kind, plain
+from kernel.rows import ROW_SIZE
 from tests.kernel.build import load
 from tests.kernel.conftest import serve
 

@@ -9,6 +9,9 @@ import sys
 from loadtest.trip import OPERATIONS
 from tests.support.broker_process import ROOT
 
+#: Most calls and most files of each operation (docs/adr/0092-files-that-a-request-passes.md).
+LIMITS = {"append": (60, 15), "claim": (90, 20), "ack": (80, 18), "produce": (150, 25), "diff": (60, 15)}
+
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
@@ -27,6 +30,9 @@ def test_each_operation_is_counted_from_the_handler_to_the_log() -> None:
         if name != "diff":
             assert "storage/log/writer.py" in each["files"], name  # calls on the writer's thread are counted too
         assert not any(file.startswith("loadtest/") for file in each["files"])
+        most_calls, most_files = LIMITS[name]
+        assert each["calls"] <= most_calls, each
+        assert len(each["files"]) <= most_files, each
 
 
 def test_an_unknown_operation_is_refused_by_name() -> None:

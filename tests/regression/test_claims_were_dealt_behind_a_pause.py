@@ -13,6 +13,7 @@ from storage.queues import reading
 from storage.queues.read_ahead import ReadAhead
 from storage.reads.reader import Reader
 from storage.state.catalog import Topic
+from storage.state.log import Log
 from tests.unit.storage.machine import Machine
 from tests.unit.storage.queues.jobs import claim_seqs, turns, with_jobs
 
@@ -30,7 +31,7 @@ async def test_a_claim_in_progress_returns_no_job_after_a_pause_is_answered(
         await disk.wait()
         return await read(reader, topic, seqs)
 
-    monkeypatch.setattr(reading, "cached", lambda *_: None)
+    monkeypatch.setattr(Log, "read_cached", lambda *_: None)
     monkeypatch.setattr(reading, "read", read_slowly)
     monkeypatch.setattr(ReadAhead, "read", lambda ahead, *asked: read_slowly(engine.reader, *asked))  # pyright: ignore
     claiming = asyncio.create_task(claim_seqs(engine, 2))

@@ -17,7 +17,6 @@ from storage.state.queues.leases import (
 )
 from storage.state.queues.moves import Move, Moves
 from storage.state.queues.policy import backoff_ms, limits_of
-from storage.state.queues.prefetched import PrefetchedRecords
 from storage.state.queues.section import MovesSection, QueueSection
 from storage.state.queues.stats import QueueStats
 from storage.state.queues.values import JobState, JobView, Redriven, Settled
@@ -38,7 +37,6 @@ __all__ = [
     "Move",
     "Moves",
     "MovesSection",
-    "PrefetchedRecords",
     "QueueSection",
     "QueueStats",
     "Redriven",

@@ -17,13 +17,13 @@ from storage.format import idx_entry, segment_frame, wal_frame
 from storage.format.wal_frame import FrameType
 from storage.reads import scan as scan_module
 from storage.reads.scan import Piece, Scan
-from storage.records.batch_slices import BatchSlice
 from storage.records.frame_records import FrameRecords, parts_of
 from storage.records.values import ReadQuery, StoredRecord, TagMatch
 from storage.segments.names import SegmentId
 from storage.segments.reader import SegmentSlice
 from storage.state.catalog import Topic
 from storage.state.log import Log
+from storage.state.tail import BatchSlice
 from storage.state.usage import Usage
 from tests.support.scan_model import ScanModel
 

@@ -10,7 +10,7 @@ import pytest
 from storage.log import fetch
 from storage.log.fetch import WalFetcher, WalFileGone
 from storage.log.position import position
-from storage.records.batch_slices import BatchSlice
+from storage.state.tail import BatchSlice
 from tests.support.sim_disk import SimDisk
 
 CONTENT = bytes(range(256)) * 4000

@@ -7,7 +7,7 @@ from typing import Any
 
 from storage import Durability, Engine, TopicConfig
 from storage.config import TopicType
-from storage.state.queues.prefetched import PrefetchedRecords
+from storage.queues.prefetched import PrefetchedRecords
 from storage.state.queues.values import JobState
 from tests.unit.storage.machine import Machine, record
 

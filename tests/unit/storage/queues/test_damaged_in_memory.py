@@ -20,6 +20,6 @@ async def test_a_job_damaged_in_memory_is_skipped_and_other_jobs_are_claimed(
     (span,) = log.tail.slices(2, 3)
     data, offset = log.cached[span.batch_seq]
     log.cached[span.batch_seq] = (bytes(len(data)), offset)
-    assert reading.cached(engine.topic("q"), [2], engine.now_ms(), reading.MAX_BYTES) is None
+    assert log.read_cached([2], reading.MAX_BYTES, engine.now_ms(), 0) is None
     assert await claim_seqs(engine, 3) == [1, 3]
     assert await claim_seqs(engine) == []

@@ -11,9 +11,9 @@ import kernel
 from storage.format import wal_frame
 from storage.format.wal_frame import FrameType
 from storage.queues.lease_queue import ClaimedBatch, ClaimedJob
+from storage.queues.prefetched import PrefetchedRecords
 from storage.records.frame_records import ChainedRecords, FrameRecords
 from storage.records.values import StoredRecord
-from storage.state.queues.prefetched import PrefetchedRecords
 
 TOPIC_ID, TS = 7, 1_700_000_000_000
 

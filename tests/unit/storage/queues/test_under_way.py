@@ -12,6 +12,7 @@ from storage.errors import StorageError
 from storage.queues import read_ahead, reading
 from storage.reads.reader import Reader
 from storage.state.catalog import Topic
+from storage.state.log import Log
 from storage.state.queues.values import JobState
 from tests.unit.storage.machine import Machine, outcome
 from tests.unit.storage.queues.jobs import add, claim, claim_seqs, states, turns, with_jobs
@@ -122,7 +123,7 @@ async def test_a_claim_gets_other_jobs_when_its_jobs_are_deleted_during_the_read
             await engine.admin.delete_records("q", seqs[-1] + 1, None)
         return await read(reader, topic, seqs)
 
-    monkeypatch.setattr(reading, "cached", lambda *_: None)
+    monkeypatch.setattr(Log, "read_cached", lambda *_: None)
     monkeypatch.setattr(reading, "read", read_late)
     monkeypatch.setattr(read_ahead, "RECORDS", 0)  # each is read alone
     assert await claim_seqs(engine, 2) == [3, 4]

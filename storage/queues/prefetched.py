@@ -12,7 +12,8 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from storage.records import FrameRecords, StoredRecord, chain_records, consecutive_ranges, parts_of
+from storage.records import FrameRecords, StoredRecord, chain_records, parts_of
+from storage.state import consecutive_ranges
 
 
 class _Block(NamedTuple):
