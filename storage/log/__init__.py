@@ -1,7 +1,7 @@
 """The write path: `append` makes frames of records, `writer` writes and syncs them, `publisher` applies them."""
 
 from storage.log.append import Appender, Blocker, Write, eviction, over_caps
-from storage.log.encode import EncodedUnit, encode_controls, encode_stored
+from storage.log.encode import EncodedUnit, Surroundings, encode_controls, encode_stored
 from storage.log.fetch import WalFetcher, WalFileGone, WalReader
 from storage.log.files import no_space
 from storage.log.logs import Logs
@@ -40,6 +40,7 @@ __all__ = [
     "ShardLog",
     "Step",
     "Submission",
+    "Surroundings",
     "Unit",
     "UnitScan",
     "WalFetcher",

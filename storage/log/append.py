@@ -39,10 +39,10 @@ from storage.errors import (
     TopicNotFound,
 )
 from storage.format import control
-from storage.log.encode import DURABLE, Contents, assemble, encode_controls, encoded, hash_of, measured
+from storage.log.encode import DURABLE, Contents, Surroundings, encode_controls, encoded, hash_of, measured
 from storage.log.logs import Logs
 from storage.log.reservation import Reservations
-from storage.log.submission import Outcome, Submission, resolve
+from storage.log.submission import AppendStep, Outcome, Submission, Unit, resolve
 from storage.log.validation import MAX_U64, check_address, check_cleanup, check_plain, check_text
 from storage.records import Appended, AppendedRecords, LossCause, PlainRecords, ProducerBatch, StoredBodies, is_address
 from storage.state import Eviction, Log, Segment, Sent, Topic, check_partitions, key_digest
@@ -642,10 +642,19 @@ class Write:
         over = self.over
         if over is not None:
             self.apart = False
-        appends, appended = self._encode(head, more=over is not None or bool(self.trailing))
-        entry = log.reserve(appended)
-        after: list[control.EvictWatermark] = []
-        if over is not None:
+        moved = (self.move[0], self.move[1][0]) if self.move is not None and len(self.move[1]) == 1 else None
+        around: Surroundings | None = None  # of an Append frame that needs no Batch frame, and of several `apart`
+        trailing, after = self.trailing, list[control.EvictWatermark]()
+        if over is None:
+            if not self.apart and (
+                self.count > 1 or before or trailing or self.key is not None or moved is not None or self.producer
+            ):
+                around = self._surroundings(head, before, trailing, moved)
+            payload, appended = self._encode(head, more=bool(trailing), around=around)
+            entry = log.reserve(appended)
+        else:
+            appends, appended = self._encode(head, more=True, around=None)
+            entry = log.reserve(appended)
             eviction_plan = self.eviction
             if eviction_plan is None or eviction_plan.short:
                 eviction_plan = log.plan_eviction(*over)  # some of the new records go, too
@@ -653,30 +662,22 @@ class Write:
             after.append(eviction(topic.config, log, eviction_plan))
             log.assign_eviction(eviction_plan)
             appender.segments.look_ahead(log, eviction_plan.floor)
+            around = self._surroundings(head, before, [*trailing, *after], moved)
+            front, behind = around(len(appends))
+            payload = b"".join((front, appends, behind))
         if self.producer is not None:
             appender.producers.assign(log, self.producer, self.count, self.first_seq, now)
-        whole = assemble(
-            appends,
-            appended,
-            head,
-            before=before,
-            after=[*self.trailing, *after],
-            key=self.key,
-            hash=self.hash,
-            move=(self.move[0], self.move[1][0]) if self.move is not None and len(self.move[1]) == 1 else None,
-            producer=self.producer,
-            apart=self.apart,
-        )
+        unit = around.unit(appended) if around else Unit(None, [AppendStep(log.topic_id, appended, 0)])
         if log.ephemeral:
             from_before = bool(after) and not log.in_memory_only
-            logs.publisher.publish(whole.unit, whole.payload, entry)
+            logs.publisher.publish(unit, payload, entry)
             if from_before:
                 _write_evictions(logs, log, after)
             return None
         self.submission = Submission(
-            whole.unit,
-            whole.payload,
-            frames=whole.frames,
+            unit,
+            payload,
+            frames=around.frames if around else self.count,
             topic_id=log.topic_id,
             ts=now,
             needs_sync=durable or self.created or self.move is not None,
@@ -687,8 +688,26 @@ class Write:
         )
         return self.submission
 
-    def _encode(self, head: Header, *, more: bool) -> tuple[bytes, AppendedRecords]:
-        return encoded(self.records, head, self.payloads, more=more, apart=self.apart)
+    def _surroundings(
+        self,
+        head: Header,
+        before: Sequence[control.Control],
+        after: Sequence[control.Control],
+        move: tuple[int, int] | None,
+    ) -> Surroundings:
+        return Surroundings(
+            *(head, self.count),
+            before=before,
+            after=after,
+            key=self.key,
+            hash=self.hash,
+            move=move,
+            producer=self.producer,
+        )
+
+    def _encode(self, head: Header, *, more: bool, around: Surroundings | None) -> tuple[bytes, AppendedRecords]:
+        """The Append frames, with the frames around them."""
+        return encoded(self.records, head, self.payloads, more=more, apart=self.apart, around=around)
 
 
 def _both(first: Outcome, second: asyncio.Future[Any], before: Callable[[], object], outcome: Any, /) -> None:

@@ -1,7 +1,7 @@
 """Turns what a write carries into the frames of one atomic batch. Pure.
 
-`measured` checks the records, in whichever shape the caller has them; `encoded` makes Append frames of them; `assemble`
-adds the control frames of the same batch. `encode_controls` makes a batch of control frames alone.
+`measured` checks the records, in whichever shape the caller has them; `encoded` makes Append frames of them; with their
+`Surroundings` they are a batch. `encode_controls` makes a batch of control frames alone.
 
 Source: docs/reference/format.md#frames, docs/guides/kafka.md#how-kafka-maps-to-topics.
 """
@@ -114,18 +114,25 @@ def _fields(column: Sequence[Buffer] | None, default: bytes = b"") -> tuple[Iter
 
 
 def encoded(
-    contents: Contents, head: Header, payloads: array[int], *, more: bool, apart: bool = False
+    contents: Contents,
+    head: Header,
+    payloads: array[int],
+    *,
+    more: bool,
+    apart: bool = False,
+    around: Surroundings | None = None,
 ) -> tuple[bytes, AppendedRecords]:
-    """The Append frames, and their entry for the index. `more`: a frame of the same batch follows the last one.
+    """The Append frames, with the frames `around` them, and their entry for the index. `more`: a frame of the same
+    batch follows the last one.
 
     `apart`: each frame is a separate unit; only for plain records.
     """
     if isinstance(contents, StoredBodies):
-        return encode_stored(contents, head, more=more)
+        return encode_stored(contents, head, more=more, around=around)
     if isinstance(contents, PlainRecords):
         body = Body.BINARY if isinstance(contents, PlainBinary) else Body.JSON
         datas: Any = contents
-        frames, sizes = kernel.encode_appends(datas, None, None, head, body=body, more=more, apart=apart)
+        frames, sizes = kernel.encode_appends(datas, None, None, head, body=body, more=more, apart=apart, around=around)
         return frames, AppendedRecords(head.first_seq, head.ts, sizes, payloads, [])
     columns = contents if isinstance(contents, RecordColumns) else columns_of(contents)
     assert columns is not None
@@ -140,6 +147,7 @@ def encoded(
         deliver_ats=deliver_ats,
         bodies=columns.bodies,
         more=more,
+        around=around,
     )
     delayed = [(seq, at) for seq, at in enumerate(deliver_ats, head.first_seq) if at] if deliver_ats else ()
     tagged = _tagged(columns.tags, head.first_seq)
@@ -154,6 +162,7 @@ def encode_stored(
     hops: int = 0,
     nodes: Sequence[bytes] | None = None,
     delayed: Sequence[tuple[int, int]] = (),
+    around: Surroundings | None = None,
 ) -> tuple[bytes, AppendedRecords]:
     """The Append frames of stored bodies, like `encoded`. `hops`: how often routers have copied the records. `nodes`:
     the node of each record; None: all have the node of `head`. `delayed`: (seq, time) of delayed records."""
@@ -166,6 +175,7 @@ def encode_stored(
         body=Body.STORED_JSON,
         bodies=None if stored.binary is None else stored.binary.translate(_STORED),
         more=more,
+        around=around,
     )
     tagged = _tagged(stored.tags, head.first_seq)
     return frames, AppendedRecords(head.first_seq, head.ts, sizes, stored.payloads, tagged, [*delayed] or ())
@@ -186,39 +196,72 @@ class EncodedUnit(NamedTuple):
     frames: int
 
 
-def assemble(
-    appends: bytes,
-    appended: AppendedRecords,
-    head: Header,
-    *,
-    before: Sequence[Control] = (),
-    after: Sequence[Control] = (),
-    key: str | None = None,
-    hash: bytes | None = None,
-    move: tuple[int, int] | None = None,
-    producer: tuple[int, int, int] | None = None,
-    apart: bool = False,
-) -> EncodedUnit:
-    """Encode a write as a batch: a Batch frame, `before`, the Append frames, `after`.
+class Surroundings:
+    """The frames of a batch that are not its Append frames: a Batch frame, `before`, and `after` them.
 
-    A single Append frame without key, move and producer needs no Batch frame; neither do the Append frames of several
-    writes (`apart`).
+    A call with the total size of the Append frames returns the bytes before them and after them. After it, `unit` is
+    the batch with these records.
     """
-    frames = len(before) + len(appended.sizes) + len(after)
-    if apart or (frames == 1 and key is None and move is None and producer is None):
-        return EncodedUnit(Unit(None, [AppendStep(head.topic_id, appended, 0)]), appends, frames)
-    leading = [_control(each, head, more=True) for each in before]
-    trailing = [_control(each, head, more=index < len(after) - 1) for index, each in enumerate(after)]
-    lead, trail = b"".join([frame for frame, _ in leading]), b"".join([frame for frame, _ in trailing])
-    size = len(lead) + len(appends) + len(trail)
-    batch = Batch(
-        frames=frames, body_bytes=size, first_seq=head.first_seq, key=key, hash=hash, move=move, producer=producer
+
+    __slots__ = (
+        "_after",
+        "_batch",
+        "_before",
+        "_hash",
+        "_head",
+        "_key",
+        "_move",
+        "_offset",
+        "_producer",
+        "_steps",
+        "frames",
     )
-    opening, _ = _control(batch, head, more=True)
-    steps: list[Step] = [step for _, step in leading]
-    steps.append(AppendStep(head.topic_id, appended, len(opening) + len(lead)))
-    steps += [step for _, step in trailing]
-    return EncodedUnit(Unit(batch, steps), b"".join((opening, lead, appends, trail)), frames + 1)
+
+    def __init__(
+        self,
+        head: Header,
+        records: int,
+        *,
+        before: Sequence[Control] = (),
+        after: Sequence[Control] = (),
+        key: str | None = None,
+        hash: bytes | None = None,
+        move: tuple[int, int] | None = None,
+        producer: tuple[int, int, int] | None = None,
+    ) -> None:
+        self._head = head
+        self._before = before
+        self._after = after
+        self._key = key
+        self._hash = hash
+        self._move = move
+        self._producer = producer
+        #: Frames of the batch, the Batch frame included.
+        self.frames = len(before) + records + len(after) + 1
+
+    def __call__(self, size: int) -> tuple[bytes, bytes]:
+        head, last = self._head, len(self._after) - 1
+        leading = [_control(each, head, more=True) for each in self._before]
+        trailing = [_control(each, head, more=index < last) for index, each in enumerate(self._after)]
+        lead, trail = b"".join([frame for frame, _ in leading]), b"".join([frame for frame, _ in trailing])
+        self._batch = Batch(
+            frames=self.frames - 1,
+            body_bytes=len(lead) + size + len(trail),
+            first_seq=head.first_seq,
+            key=self._key,
+            hash=self._hash,
+            move=self._move,
+            producer=self._producer,
+        )
+        opening, _ = _control(self._batch, head, more=True)
+        self._steps: tuple[list[Step], list[Step]] = [step for _, step in leading], [step for _, step in trailing]
+        front = opening + lead
+        self._offset = len(front)
+        return front, trail
+
+    def unit(self, appended: AppendedRecords) -> Unit:
+        leading, trailing = self._steps
+        return Unit(self._batch, [*leading, AppendStep(self._head.topic_id, appended, self._offset), *trailing])
 
 
 def encode_controls(

@@ -14,7 +14,7 @@ from kernel import Header, total
 from storage.config import Discard, Durability, TopicConfig
 from storage.errors import RouterNotFound, ShuttingDown
 from storage.format import FrameType, control
-from storage.log import Appender, Blocker, Logs, Reservations, Write, encode_controls
+from storage.log import Appender, Blocker, Logs, Reservations, Surroundings, Write, encode_controls
 from storage.records import AppendedRecords, LossCause
 from storage.routers.copies import Copies
 from storage.state import Log, Topic
@@ -51,8 +51,12 @@ class CopyWrite(Write):
         check_alive(self._routes, self._router, topic)
         return super()._blocker(topic)
 
-    def _encode(self, head: Header, *, more: bool) -> tuple[bytes, AppendedRecords]:
-        return self._copies.encode(head)
+    def _encode(self, head: Header, *, more: bool, around: Surroundings | None) -> tuple[bytes, AppendedRecords]:
+        appends, appended = self._copies.encode(head)
+        if around is None:
+            return appends, appended
+        front, behind = around(len(appends))
+        return b"".join((front, appends, behind)), appended
 
 
 def check_alive(routes: Routes, router: Router, dest: Topic | None) -> None:

@@ -15,7 +15,7 @@ from kernel import Header
 from storage.format import control, wal_frame
 from storage.format.record import split_body
 from storage.log import reader
-from storage.log.encode import DURABLE, EncodedUnit, assemble, encode_controls, encoded
+from storage.log.encode import DURABLE, EncodedUnit, encode_controls, encoded
 from storage.log.reader import FrameStream, find_sync_point
 from storage.log.submission import AppendStep, Unit
 from storage.log.units import UnitScan
@@ -25,6 +25,7 @@ from storage.records.record_columns import RecordColumns
 from storage.records.values import NewRecord, PlainRecords
 from tests.support import wal_frames
 from tests.support.sim_disk import SimDisk, SimFile
+from tests.support.units import assemble
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
 TRICKY = st.sampled_from(['{"data":1,"meta":2}', ',"h":', ',"meta":', ',"deliver_at":1'])

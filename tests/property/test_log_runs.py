@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kernel import Header
 from storage.format import Batch
-from storage.log.encode import DURABLE, EncodedUnit, assemble
+from storage.log.encode import DURABLE, EncodedUnit
 from storage.log.position import split
 from storage.log.reader import FrameStream
 from storage.log.submission import AppendStep, BatchesStep
@@ -20,6 +20,7 @@ from storage.records.batches import AppendedBatches, AppendedRecords
 from storage.records.values import NewRecord
 from storage.state.tail import TailIndex
 from tests.property.test_log_bytes import PLAIN, RECORD, comparable, encode_batch, file_of, writes
+from tests.support.units import assemble
 
 
 def taken_apart(topic_id: int, batches: AppendedBatches, entry: int) -> tuple[object, ...]:

@@ -70,6 +70,7 @@ Records: TypeAlias = list[NewRecord] | PlainRecords
 _plain_body: Final = msgspec.json.Decoder(PlainBody)
 _any_body: Final = msgspec.json.Decoder(AnyBody)
 _data_of: Final = attrgetter("data")
+_encode: Final = msgspec.json.Encoder().encode
 
 
 def append(request: Request) -> Outcome:
@@ -243,12 +244,13 @@ def rendered(done: Appended, *, seqs: bool, started: float) -> bytes:
     """The answer to a write."""
     listed = b""
     if seqs:
-        listed = b'"seqs":%b,' % msgspec.json.encode(list(range(done.first_seq, done.last_seq + 1)))
+        first, last = done.first_seq, done.last_seq
+        listed = b'"seqs":[%d],' % first if first == last else b'"seqs":%b,' % _encode(list(range(first, last + 1)))
     return (
         b'{"topic":%b%b,"first_seq":%d,"last_seq":%d,%b"head_seq":%d,"count":%d,"created":%b,"deduped":%b%b,'
         b'"performance":{"server_total_ms":%.3f,"wal_append_ms":%.3f,"fsync_ms":%.3f%b}}'
     ) % (
-        msgspec.json.encode(done.topic),
+        _encode(done.topic),
         b"" if done.partition is None else b',"partition":%d' % done.partition,
         done.first_seq,
         done.last_seq,

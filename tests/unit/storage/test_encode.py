@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 import pytest
 import xxhash
@@ -10,22 +11,33 @@ import xxhash
 from kernel import Header
 from storage.format import control
 from storage.format.wal_frame import FrameFlag
-from storage.log.encode import DURABLE, assemble, encode_controls, hash_of, measured
+from storage.log.encode import DURABLE, EncodedUnit, Surroundings, encode_controls, hash_of, measured
 from storage.log.encode import encoded as encoded_records
 from storage.log.submission import AppendStep
 from storage.options import Options
 from storage.records.record_columns import RecordColumns
 from storage.records.values import NewRecord
 from tests.support import wal_frames
+from tests.support.units import assemble
 from tests.unit.storage.machine import record
 
 HEAD = Header(7, 41, 1_700_000_000_000, b"", DURABLE)
 
 
-def encoded(batch: list[NewRecord], head: Header = HEAD, **more):
+def encoded(batch: list[NewRecord], head: Header = HEAD, **more: Any) -> EncodedUnit:
     made = RecordColumns(batch)  # whatever the limits would say
     appends, run = encoded_records(made, head, made.payloads, more=bool(more.get("after")))
     return assemble(appends, run, head, **more)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("after", [(), (control.HeadWatermark(reserved=9),)])
+def test_a_batch_encoded_at_once_is_that_made_of_its_parts(count: int, after: tuple[control.Control, ...]) -> None:
+    fields: dict[str, Any] = {"before": [control.HeadWatermark(reserved=5)], "after": after, "key": "k"}
+    columns = RecordColumns([record(number) for number in range(count)])
+    around = Surroundings(HEAD, count, **fields)
+    payload, run = encoded_records(columns, HEAD, columns.payloads, more=bool(after), around=around)
+    assert EncodedUnit(around.unit(run), payload, around.frames) == encoded([*map(record, range(count))], **fields)
 
 
 def test_a_single_plain_record_is_encoded_without_a_batch_frame() -> None:
