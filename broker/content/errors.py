@@ -102,7 +102,7 @@ CODES: Final[dict[str, Code]] = {
     ),
     "epoch_conflict": Code(
         409, None,
-        "the topic was created again, restored or salvaged, and the request has the `epoch` of before",
+        "the topic was created again, restored or salvaged, and the request has the former `epoch`",
         "no; read on, with `detail.epoch`",
     ),
     "idempotency_conflict": Code(

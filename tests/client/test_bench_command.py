@@ -29,7 +29,7 @@ def test_each_load_is_measured_and_leaves_no_topic(topics: Topics, client: Clien
     assert list(client.list_topics()) == []
 
 
-def test_people_get_sentences(topics: Topics, client: Client) -> None:
+def test_without_json_the_result_is_sentences(topics: Topics, client: Client) -> None:
     result = topics("bench", "jobs", *SHORT)
     assert ("jobs/s" in result.stdout, "p99" in result.stdout, "2 at a time" in result.stderr) == (True, True, True)
     assert list(client.list_topics()) == []

@@ -299,7 +299,7 @@ def test_list_is_a_table_or_a_line_a_topic(topics: Topics) -> None:
     assert len(topics("list", "lo", "--json").stdout.splitlines()) == 1
 
 
-def test_put_makes_and_changes(topics: Topics, fake: FakeBroker) -> None:
+def test_put_creates_and_changes_a_topic(topics: Topics, fake: FakeBroker) -> None:
     assert topics("put", "t", "--durability", "fsync", "--cap-records", "5").stdout.startswith("Created t (log")
     assert topics("put", "t", "--set", "lease_ms=5", "--set", "dead_letter=x").stdout.startswith("Updated t")
     assert json.loads(fake.requests[-1].content) == {"lease_ms": 5, "dead_letter": "x"}

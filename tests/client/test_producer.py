@@ -246,7 +246,7 @@ def test_many_threads_share_a_producer(client: Client, fake: FakeBroker) -> None
         assert [number for by, number in stored if by == name] == [*range(100)]  # type: ignore[misc]
 
 
-def test_futures_and_awaiting(client: Client) -> None:
+def test_a_handle_can_be_a_future_and_can_be_awaited(client: Client) -> None:
     async def send(producer: Producer) -> int:
         first, second = producer.send("t", 1), producer.send("t", 2)
         return (await first).seq + (await second).seq

@@ -410,7 +410,7 @@ def test_invalid_options_are_refused(client: Client, options: dict[str, Any]) ->
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_ten_thousand_small_jobs(client: Client, asynchronous: bool) -> None:
+def test_ten_thousand_small_jobs_are_done_once(client: Client, asynchronous: bool) -> None:
     jobs = 10_000
     seen: list[int] = []
     worker = Worker(client)

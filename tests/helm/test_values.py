@@ -170,7 +170,7 @@ def test_contradictions_are_refused_with_a_sentence(helm: Helm, contradiction: l
     assert sentence in said
 
 
-def test_every_guard_is_tried() -> None:
+def test_every_guard_of_the_chart_has_a_case() -> None:
     guards = (CHART / "templates/_guards.tpl").read_text().count("{{- fail ")
     [tried] = [
         mark.args[1]

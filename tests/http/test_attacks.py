@@ -141,7 +141,7 @@ async def test_an_ambiguous_request_is_refused(server: HotServer, what: str) -> 
 
 
 @pytest.mark.parametrize("what", RUBBISH)
-async def test_rubbish_is_refused(server: HotServer, what: str) -> None:
+async def test_garbage_is_refused(server: HotServer, what: str) -> None:
     wire = await server.connect()
     wire.send(RUBBISH[what])
     if what in UNFINISHED:

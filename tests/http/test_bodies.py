@@ -148,7 +148,7 @@ async def test_other_codings_are_not_understood(client: httpx.AsyncClient, codin
     refused(await client.post("/v0/topics/t", content=BODY, headers=headers), 415, "unsupported_media_type")
 
 
-async def test_identity_is_no_coding(client: httpx.AsyncClient) -> None:
+async def test_a_body_with_the_coding_identity_is_accepted(client: httpx.AsyncClient) -> None:
     headers = {**JSON, "content-encoding": "identity"}
     assert (await client.post("/v0/topics/t", content=BODY, headers=headers)).is_success
 

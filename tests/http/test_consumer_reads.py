@@ -107,7 +107,7 @@ async def test_a_gap_is_announced_once(client: httpx.AsyncClient) -> None:
     assert (rest["tombstone"], rest["cursor_seq"]) == (None, 5)
 
 
-async def test_seeking(client: httpx.AsyncClient) -> None:
+async def test_a_seek_moves_the_cursor_in_each_of_its_forms(client: httpx.AsyncClient) -> None:
     await fill(client, "t", 3)
     await put(client)
     times = [record["$ts"] for record in (await read(client, "t"))["records"]]

@@ -154,7 +154,7 @@ async def test_many_flat_records_do_not_count_as_nesting(client: httpx.AsyncClie
     assert (await client.post("/v0/topics/t?return_seqs=false", content=body, headers=JSON)).is_success
 
 
-async def test_insignificant_space_is_taken(client: httpx.AsyncClient) -> None:
+async def test_insignificant_space_is_accepted(client: httpx.AsyncClient) -> None:
     assert (
         await client.post("/v0/topics/t", content=b'\r\n\t {"records" : [ {"data":1} ] } \n', headers=JSON)
     ).is_success

@@ -304,10 +304,10 @@ async def test_a_work_stream_with_a_matching_accept_header_is_accepted(client: h
 
 
 @pytest.mark.parametrize("call", ["leases", "work"])
-async def test_looking_is_by_get(client: httpx.AsyncClient, call: str) -> None:
+async def test_calls_that_show_a_queue_need_get(client: httpx.AsyncClient, call: str) -> None:
     refused(await client.post(f"/v0/topics/q/{call}", json={}), 405, "method_not_allowed")
 
 
 @pytest.mark.parametrize("call", [*GOOD, *OTHERS])
-async def test_doing_is_by_post(client: httpx.AsyncClient, call: str) -> None:
+async def test_calls_that_change_a_queue_need_post(client: httpx.AsyncClient, call: str) -> None:
     refused(await client.get(f"/v0/topics/q/{call}"), 405, "method_not_allowed")

@@ -205,7 +205,7 @@ async def test_a_blocked_router_is_named(client: httpx.AsyncClient) -> None:
     assert "router_blocked" not in await state(client, "b")
 
 
-async def test_metrics_tell_of_routers(client: httpx.AsyncClient) -> None:
+async def test_metrics_show_routers(client: httpx.AsyncClient) -> None:
     await put(client)
     await append(client, "a", {"data": 1})
     await read(client, "b")

@@ -371,7 +371,7 @@ async def test_head_opens_no_stream(server: HotServer, http: httpx.AsyncClient) 
     assert list(server.broker.live.watchers) == []
 
 
-async def test_over_http_2(server: HotServer) -> None:
+async def test_a_watch_streams_over_http_2(server: HotServer) -> None:
     async with httpx.AsyncClient(base_url=server.server.url, http1=False, http2=True, timeout=PATIENCE_S) as http:
         await fill(http, "t", 2)
         async with watching(http, "t") as watch:

@@ -83,7 +83,7 @@ async def test_a_topic_is_watched(server: HotServer, http: httpx.AsyncClient) ->
             assert [each["data"] for each in (await ws.next())["records"]] == [number]
 
 
-async def test_several_topics_at_once(server: HotServer, http: httpx.AsyncClient) -> None:
+async def test_one_subscription_delivers_records_of_several_topics(server: HotServer, http: httpx.AsyncClient) -> None:
     for topic in ("a", "b", "c"):
         await fill(http, topic, 1)
     async with socket(server) as ws:

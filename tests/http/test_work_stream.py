@@ -219,7 +219,7 @@ async def test_streams_are_bounded(server: HotServer, http: httpx.AsyncClient) -
         assert await stream.frame() == "retry: 2000"
 
 
-async def test_head_takes_no_job(server: HotServer, http: httpx.AsyncClient) -> None:
+async def test_a_head_request_claims_no_job(server: HotServer, http: httpx.AsyncClient) -> None:
     await queue(http, 1)
     answer = await http.head("/v0/topics/q/work?node=w")
     assert (answer.status_code, answer.headers["content-type"], answer.content) == (200, "text/event-stream", b"")

@@ -203,7 +203,7 @@ async def test_producer_ids_are_never_the_same_and_epochs_go_up(server: KafkaSer
     assert (answer.producer_id, answer.producer_epoch) == (answers[0].producer_id, 1)
 
 
-async def test_keys_over_tls(tmp_path: Path) -> None:
+async def test_keys_are_checked_over_tls(tmp_path: Path) -> None:
     cert, key = certificate(tmp_path)
     async with KafkaServer(tmp_path, api_keys=KEYS, tls_cert=cert, tls_key=key) as server:
         secured = {**plain("all"), "security.protocol": "SASL_SSL", "ssl.ca.location": str(cert)}

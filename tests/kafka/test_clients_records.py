@@ -51,7 +51,7 @@ async def test_each_client_reads_the_records_of_every_writer(server: KafkaServer
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-async def test_holes_are_stepped_over(server: KafkaServer, client: str) -> None:
+async def test_clients_continue_after_offsets_without_records(server: KafkaServer, client: str) -> None:
     await server.engine.put_topic("t")
     records = [NewRecord(b"%d" % number, tag=f"tag{number // 100}") for number in range(1000)]  # pyright: ignore
     await server.engine.append("t", records)
@@ -101,7 +101,7 @@ async def test_a_job_may_come_from_a_kafka_client(server: KafkaServer) -> None:
     ]
 
 
-async def test_positions(server: KafkaServer) -> None:
+async def test_offsets_by_time_of_a_capped_topic_are_found(server: KafkaServer) -> None:
     await server.engine.put_topic("t", TopicConfig(cap_records=50))
     many: list[Sent] = [(None, b"%d" % number, [], NOW + number) for number in range(100)]
     await CLIENTS["confluent"].produce(server.address, "t", many[:60], "none")

@@ -84,7 +84,7 @@ async def test_compression_type_of_a_topic_sets_the_codec_of_fetch(server: Kafka
     assert await fetched_by(wire) == (expected, VALUES)
 
 
-async def test_records_of_other_doors_are_compressed_too(server: KafkaServer) -> None:
+async def test_records_of_other_protocols_are_compressed_too(server: KafkaServer) -> None:
     await server.engine.put_topic("t", TopicConfig(compression_type=CompressionType.LZ4))
     wire = await server.connect()
     await server.engine.append("t", [NewRecord(value) for value in VALUES])  # pyright: ignore[reportArgumentType]

@@ -180,7 +180,7 @@ async def test_a_shutdown_waits_for_no_turn(tmp_path: Path) -> None:
         assert (len(writes.writes), access(server).inflight) == (1, 0)
 
 
-async def test_no_limit(tmp_path: Path) -> None:
+async def test_without_a_limit_all_requests_begin(tmp_path: Path) -> None:
     async with held(tmp_path, most=0) as (server, writes):
         wire = await known(server, "one")
         writes.send(wire, 50)

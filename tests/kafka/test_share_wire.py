@@ -322,7 +322,7 @@ async def test_of_two_concurrent_groups_only_one_owns_the_queue(server: KafkaSer
     assert errors == [ErrorCode.INVALID_GROUP_ID]
 
 
-async def test_scopes_for_fetching_jobs(tmp_path: Path) -> None:
+async def test_fetching_jobs_needs_its_scopes(tmp_path: Path) -> None:
     async with KafkaServer(tmp_path, api_keys=KEYS, header_timeout_s=600) as server:
         for name in ("q", "own.q"):
             await put(server, name)

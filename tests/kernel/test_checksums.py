@@ -37,7 +37,7 @@ def test_around_each_border_at_every_alignment(border: int) -> None:
 
 
 @pytest.mark.parametrize("size", [1 << 20, (3 << 20) + 5])
-def test_large_inputs(size: int) -> None:
+def test_checksums_of_large_inputs_agree(size: int) -> None:
     text = random.Random(size).randbytes(size)
     assert kernel.checksum(text) == xxhash.xxh3_64_intdigest(text)
     assert kernel.crc32c(text) == google_crc32c.value(text)

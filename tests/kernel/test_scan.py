@@ -390,7 +390,7 @@ def test_data_are_cut_out_as_appended(batch: list[Sample], header: Header) -> No
         (b"\x81\xd9\x01v\xc6\x00\x00\x00\x02a", None),
     ],
 )
-def test_data_of_other_forms(body: bytes, data: bytes | None) -> None:
+def test_data_of_unusual_bodies_is_found(body: bytes, data: bytes | None) -> None:
     log, _ = kernel.encode_appends([body], None, None, HEADER, body=kernel.Body.STORED_JSON)
     columns = kernel.scan(log).columns
     if data is None:

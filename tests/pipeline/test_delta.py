@@ -72,7 +72,7 @@ class Killed(BaseException):
 
 
 @pytest.mark.parametrize("after", [False, True])
-def test_killed_at_the_commit(
+def test_an_export_killed_at_its_commit_loses_and_repeats_no_row(
     broker: SmallSegments, exports: Exports, monkeypatch: pytest.MonkeyPatch, after: bool
 ) -> None:
     topic = f"killed-{after}"

@@ -62,7 +62,7 @@ class KillingStore:
 
 
 @pytest.mark.parametrize("after", [False, True])
-def test_killed_at_every_change(
+def test_an_export_killed_at_any_change_loses_and_repeats_no_row(
     broker: SmallSegments, exports: Exports, monkeypatch: pytest.MonkeyPatch, after: bool
 ) -> None:
     topic = f"killed-{after}"

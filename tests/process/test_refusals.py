@@ -113,12 +113,12 @@ def test_unreadable_snapshots_with_a_trimmed_log(broker: BrokerProcess) -> None:
     assert fingerprint(broker.data_dir) == before
 
 
-def test_newer_format_version(tmp_path: Path) -> None:
+def test_a_newer_format_version_is_refused(tmp_path: Path) -> None:
     (tmp_path / "FORMAT").write_text("3\n0123456789abcdef\n1\n")
     assert "format 3" in refusal(CANNOT_START, tmp_path)
 
 
-def test_unwritable_data_directory(tmp_path: Path) -> None:
+def test_an_unwritable_data_directory_is_refused(tmp_path: Path) -> None:
     locked = tmp_path / "locked"
     locked.mkdir(mode=0o500)
     assert "Permission denied" in refusal(CANNOT_START, locked, prefix=OBEDIENT)
@@ -154,7 +154,7 @@ def test_data_directory_below_a_file(tmp_path: Path) -> None:
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
 )
-def test_invalid_or_unsafe_setting(tmp_path: Path, settings: dict[str, object], expected: str) -> None:
+def test_an_invalid_or_unsafe_setting_is_refused(tmp_path: Path, settings: dict[str, object], expected: str) -> None:
     said = refusal(BAD_SETTINGS, tmp_path / "data", **settings)
     assert expected in said
     assert "secret" not in said

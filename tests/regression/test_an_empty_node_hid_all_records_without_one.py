@@ -43,7 +43,9 @@ def given(answer: dict[str, Any]) -> list[int]:
 
 
 @pytest.mark.parametrize(("node", "expected"), NODES)
-async def test_reads(client: httpx.AsyncClient, node: Any, expected: list[int]) -> None:
+async def test_a_read_with_an_empty_node_returns_all_records(
+    client: httpx.AsyncClient, node: Any, expected: list[int]
+) -> None:
     assert given(await read(client, "t", node=node)) == expected
     query = {"node": node}
     assert given((await client.get("/v0/topics/t/records", params=query)).json()) == expected
@@ -52,7 +54,7 @@ async def test_reads(client: httpx.AsyncClient, node: Any, expected: list[int]) 
 
 
 @pytest.mark.parametrize(("node", "expected"), NODES)
-async def test_the_embedded_engine(engine: Engine, node: Any, expected: list[int]) -> None:
+async def test_the_embedded_engine_treats_an_empty_node_as_none(engine: Engine, node: Any, expected: list[int]) -> None:
     await engine.append("t", [NewRecord(raw(each["data"]), node=each.get("node")) for each in RECORDS])
     exclude = frozenset(each.encode() for each in ([node] if isinstance(node, str) else node))
     assert [each.seq for each in (await engine.read("t", ReadQuery(exclude_nodes=exclude))).records] == expected

@@ -44,7 +44,7 @@ def test_an_installation_is_announced(make: str, tmp_path: Path, word: str) -> N
 
 
 @pytest.mark.parametrize("word", ["test", "test-long"])
-def test_tests_are_announced(make: str, tmp_path: Path, word: str) -> None:
+def test_make_announces_the_tests_before_it_runs_them(make: str, tmp_path: Path, word: str) -> None:
     *_, announced, command = steps(make, word, tmp_path / "venv")
     assert announced.startswith('echo "Running the ')
     assert "-m pytest" in command

@@ -78,7 +78,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "html"
 
 
-def test_the_site_is_whole(site: Path) -> None:
+def test_the_site_has_every_page_and_no_broken_link(site: Path) -> None:
     pages, files = read_site(site)
     assert site_problems(pages, files) == []
     sources = {path.relative_to(ROOT / "docs").with_suffix("") for path in (ROOT / "docs").rglob("*.md")}

@@ -22,7 +22,7 @@ async def test_the_maximum_number_of_records_is_accepted_whatever_they_contain()
 
 
 @pytest.mark.parametrize("over", [1, 200_000])
-async def test_more_are_refused(over: int) -> None:
+async def test_a_body_with_too_many_records_is_refused(over: int) -> None:
     large = body(MOST + over, "1" + " " * (LARGE_BYTES // MOST if over == 1 else 0))
     with pytest.raises(BatchTooLarge) as refused:
         await check_count(large, MOST)

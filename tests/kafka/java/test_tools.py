@@ -75,7 +75,7 @@ def test_produced_records_are_consumed_and_groups_can_be_reset(programs: Program
 
 @pytest.mark.soak
 @pytest.mark.parametrize("codec", CODECS)
-def test_every_codec_is_taken(programs: Programs, codec: str) -> None:
+def test_every_codec_is_accepted(programs: Programs, codec: str) -> None:
     assert "2000 records sent" in produce(programs, "t", 2000, compression_type=codec)
     assert consume(programs, "t", 2000, "readers") == 2000
 
@@ -132,7 +132,7 @@ def until_described(programs: Programs, tool: str, what: str, wanted: str) -> No
 
 
 @pytest.mark.soak
-def test_places_are_listed(programs: Programs) -> None:
+def test_offsets_are_listed(programs: Programs) -> None:
     produce(programs, "t", 10)
     found = {
         time_: programs.tool("GetOffsetShell", "--topic", "t", "--time", time_).split()

@@ -128,7 +128,7 @@ def test_no_create_time_is_the_time_of_the_commit() -> None:
         assert back(stored_of((None, value, [], NO_TIME)), ts=99) == [(None, value, [], 99)]
 
 
-def test_records_of_other_apis() -> None:
+def test_records_of_other_apis_become_kafka_records() -> None:
     assert to_kafka(b'{"data":{"a":1}}', b"", b"", 9) == (None, b'{"a":1}', (), 9)
     assert to_kafka(b'{"data":1,"deliver_at":5}', b"t", b"", 9) == (b"t", b"1", [], 9)
     meta = b'{"data":1,"meta":{"a":"x","n":1,"node":"from meta"}}'
@@ -158,7 +158,7 @@ def test_the_batch_check_of_json_accepts_only_batches_of_valid_values(values: li
 
 
 @pytest.mark.parametrize("text", [b'"\\ud800"', b"01", b"[1,]", b'{"a":1,}', b"\xef\xbb\xbf1", b"1\x00", b"", b" "])
-def test_invalid_json_text(text: bytes) -> None:
+def test_invalid_json_text_is_not_json(text: bytes) -> None:
     assert not is_json(text)
 
 

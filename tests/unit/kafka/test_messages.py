@@ -155,7 +155,7 @@ def test_varints_round_trip(value: int) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"\x80", b"\xff\xff\xff\xff\x7f", b"\x80\x80\x80\x80\x80\x01"])
-def test_no_varint(data: bytes) -> None:
+def test_an_invalid_varint_is_malformed(data: bytes) -> None:
     with pytest.raises(Malformed):
         Reader(data).varint()
 

@@ -24,5 +24,5 @@ def test_group_ids_without_a_consumer_name() -> None:
 
 
 @pytest.mark.parametrize("name", ["till", "group:", "group:%FF", "group:a%62", "group:%2f", "group:ä"])
-def test_consumers_of_no_group(name: str) -> None:
+def test_other_consumers_belong_to_no_group(name: str) -> None:
     assert group_of(name) is None

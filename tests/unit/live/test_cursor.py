@@ -34,7 +34,7 @@ def test_the_id_is_the_map_in_base64url() -> None:
     assert id == urlsafe_b64encode(b'{"a":{"epoch":3,"seq":7},"b":{"epoch":1,"seq":0}}').rstrip(b"=")
 
 
-def test_padding_is_taken_too() -> None:
+def test_an_id_with_padding_is_accepted() -> None:
     assert cursor.decode(encoded({"a": {"epoch": 1, "seq": 22}})) == {"a": Position(1, 22)}
 
 

@@ -47,7 +47,7 @@ def test_without_automatic_priority_the_priority_is_zero() -> None:
 @pytest.mark.parametrize(
     ("priority", "band"), [(-1000, 0), (-1, 0), (0, 1), (49, 1), (50, 2), (499, 2), (500, 3), (1000, 3)]
 )
-def test_the_bands(priority: int, band: int) -> None:
+def test_a_priority_maps_to_its_band(priority: int, band: int) -> None:
     assert band_of(priority) == band
 
 

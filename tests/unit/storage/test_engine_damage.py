@@ -264,7 +264,9 @@ async def test_a_read_that_fails_once_is_repeated(machine: Machine) -> None:
 
 
 @WHERE
-async def test_jobs_are_there_afterwards(machine: Machine, absorbed: int, path: str, kind: type[Unreadable]) -> None:
+async def test_jobs_of_an_unreadable_segment_are_delivered_when_it_is_readable(
+    machine: Machine, absorbed: int, path: str, kind: type[Unreadable]
+) -> None:
     engine = await written(machine, TopicConfig(type=TopicType.QUEUE), absorbed=absorbed)
     machine.disk.fail("pread", path, sticky=True)
     assert isinstance(await outcome(engine.queues.claim("t", "n", max=5)), kind)

@@ -34,7 +34,9 @@ def a_session(next_epoch: int) -> Session:
         (LAST, LAST, Step.GO_ON, 1),
     ],
 )
-def test_epochs(expected: int | None, epoch: int, outcome: Step | ErrorCode, then: int | None) -> None:
+def test_a_session_epoch_leads_to_the_expected_step(
+    expected: int | None, epoch: int, outcome: Step | ErrorCode, then: int | None
+) -> None:
     session = None if expected is None else a_session(expected)
     assert advance(session, epoch) is outcome
     if session is not None:

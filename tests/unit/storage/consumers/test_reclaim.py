@@ -336,7 +336,7 @@ async def test_only_changed_topics_are_checked_for_reclaim(machine: Machine, mon
     assert set(looked) == {"t"}
 
 
-async def test_bound_and_consumption_together(machine: Machine) -> None:
+async def test_consumed_segments_make_room_before_unread_segments(machine: Machine) -> None:
     engine = await filled(machine, 4, consumed(consumed_max_bytes=12), "c")
     await engine.consumers.commit("t", "c", 3)
     await engine.append("t", [sized(10)])  # 1 to 2 have to go, and all consumers have passed them

@@ -163,7 +163,7 @@ async def test_a_router_that_could_not_be_written_leaves_no_topics(
     assert names(engine) == []
 
 
-async def test_deleting_is_for_good(machine: Machine) -> None:
+async def test_a_deleted_router_copies_nothing_after_a_restart(machine: Machine) -> None:
     engine = await routed(machine)
     await add(engine, 1)
     await turns()

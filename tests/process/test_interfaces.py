@@ -1,4 +1,4 @@
-"""The loads of every protocol run, and slow health answers are reported."""
+"""The loads of every interface run, and slow health answers are reported."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SMALL = ("--seconds", "0.5", "--topics", "20")
 
 
 def _run(folder: Path, *arguments: str) -> tuple[int, str]:
-    command = [sys.executable, "-m", "loadtest.doors", *SMALL, "--dir", str(folder), *arguments]
+    command = [sys.executable, "-m", "loadtest.interfaces", *SMALL, "--dir", str(folder), *arguments]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
     print(ran.stdout, ran.stderr)
     return ran.returncode, ran.stdout
@@ -21,8 +21,8 @@ def test_each_load_runs_and_health_is_answered(tmp_path: Path) -> None:
     """No time is asserted: tests run side by side."""
     status, said = _run(tmp_path, "--most", "1000000")
     assert status == 0
-    for door in ("HTTP/1.1", "HTTP/2", "TLS", "SSE", "WebSocket", "Kafka", "Kafka TLS", "REST Proxy", "metrics"):
-        assert f"\n{door:<11} " in said
+    for interface in ("HTTP/1.1", "HTTP/2", "TLS", "SSE", "WebSocket", "Kafka", "Kafka TLS", "REST Proxy", "metrics"):
+        assert f"\n{interface:<11} " in said
     assert "longer than" not in said
 
 

@@ -1,12 +1,12 @@
-"""Loads every door of a broker as hard as a few clients can, and measures how long health takes meanwhile.
+"""Loads every interface of a broker as hard as a few clients can, and measures how long health takes meanwhile.
 
-    python -m loadtest.doors                     a table; 1 if health took longer than 250 ms at any door
-    python -m loadtest.doors --most 100 --only tls,kafka --seconds 5 --topics 20000
+    python -m loadtest.interfaces                a table; 1 if health took longer than 250 ms at any interface
+    python -m loadtest.interfaces --most 100 --only tls,kafka --seconds 5 --topics 20000
 
 Each load either delayed others once or was made to: a burst, a large body, an answer that nobody reads, a list of
 everything. A separate process asks for health about twenty times a second, each time over a new connection, and over
-TLS where the door speaks TLS. Clients, probe and broker share the processors of the machine. Time in which the broker
-or the probe was ready to run but had no processor is therefore left out; `clock` includes it.
+TLS where the interface uses TLS. Clients, probe and broker share the processors of the machine. Time in which the
+broker or the probe was ready to run but had no processor is therefore left out; `clock` includes it.
 """
 
 from __future__ import annotations
@@ -71,17 +71,17 @@ class Clock(NamedTuple):
 Load = Callable[[Site, Clock], Awaitable[None]]
 
 
-class Door(NamedTuple):
-    """One load, by the door that it comes in by."""
+class Case(NamedTuple):
+    """One load of one interface."""
 
-    door: str
+    interface: str
     what: str
     load: Load
     tls: bool = False
 
     @property
     def named(self) -> str:
-        return f"{self.door}, {self.what}"
+        return f"{self.interface}, {self.what}"
 
 
 # -- clients -----------------------------------------------------------------------------------------------------------
@@ -304,7 +304,7 @@ def event_streams(count: int, topics: int) -> Load:
 
 def kafka(api_key: int, version: int, body: bytes) -> bytes:
     """A request with a header that is not flexible."""
-    frame = struct.pack(">hhih", api_key, version, 1, 5) + b"doors" + body
+    frame = struct.pack(">hhih", api_key, version, 1, 5) + b"loads" + body
     return struct.pack(">i", len(frame)) + frame
 
 
@@ -397,7 +397,7 @@ def _v3_lists(site_path: str, count: int) -> Load:
     return load
 
 
-def _doors() -> list[Door]:
+def _cases() -> list[Case]:
     large = "/v0/topics/large/records?limit=100&max_batch_bytes=8388608"
     records = json.dumps({"records": [{"data": {"n": number}} for number in range(1000)]}).encode()
     padded = json.dumps({"records": [{"data": "x" * 1000}] * 20_000}).encode()
@@ -405,49 +405,49 @@ def _doors() -> list[Door]:
     publish = {"op": "publish", "topic": "written", "records": [{"data": 1}] * 100}
     every = {"op": "subscribe", "topics": {"large": {"from_seq": 0}, "small": {"from_seq": 0}}}
     return [
-        Door("none", "nothing", nothing),
-        Door("HTTP/1.1", "300 clients list 1,000 topics", asking(300, get("/v0/topics?page_size=1000"))),
-        Door("HTTP/1.1", "300 clients read 1,000 small records",
+        Case("none", "nothing", nothing),
+        Case("HTTP/1.1", "300 clients list 1,000 topics", asking(300, get("/v0/topics?page_size=1000"))),
+        Case("HTTP/1.1", "300 clients read 1,000 small records",
              asking(300, get("/v0/topics/small/records?limit=1000"))),
-        Door("HTTP/1.1", "100 clients read 8 MB", asking(100, get(large))),
-        Door("HTTP/1.1", "1,000 clients do not read 8 MB", unread(1000, get(large))),
-        Door("HTTP/1.1", "300 clients append 1,000 records", asking(300, post("/v0/topics/written", records))),
-        Door("HTTP/1.1", "8 clients append 20 MB of JSON, half of them gzip",
+        Case("HTTP/1.1", "100 clients read 8 MB", asking(100, get(large))),
+        Case("HTTP/1.1", "1,000 clients do not read 8 MB", unread(1000, get(large))),
+        Case("HTTP/1.1", "300 clients append 1,000 records", asking(300, post("/v0/topics/written", records))),
+        Case("HTTP/1.1", "8 clients append 20 MB of JSON, half of them gzip",
              asking(8, post("/v0/topics/written", padded),
                     post("/v0/topics/written", gzip.compress(padded, 1), coding="gzip"))),
-        Door("HTTP/1.1", "1,000 clients ask for health", asking(1000, get("/v0/health"))),
-        Door("HTTP/1.1", "100 clients read the OpenAPI document and its pages",
+        Case("HTTP/1.1", "1,000 clients ask for health", asking(1000, get("/v0/health"))),
+        Case("HTTP/1.1", "100 clients read the OpenAPI document and its pages",
              asking(100, get("/openapi.json"), get("/docs"))),
-        Door("HTTP/2", "20 connections list 1,000 topics on 100 streams",
+        Case("HTTP/2", "20 connections list 1,000 topics on 100 streams",
              streams(20, "/v0/topics?page_size=1000", 100)),
-        Door("HTTP/2", "20 connections read 8 MB on 20 streams", streams(20, large, 20)),
-        Door("TLS", "1,000 ClientHellos at once", greetings(1000), tls=True),
-        Door("TLS", "100 clients read 8 MB", asking(100, get(large)), tls=True),
-        Door("TLS", "100 clients append 1,000 records", asking(100, post("/v0/topics/written", records)), tls=True),
-        Door("SSE", "300 streams of all records of 200 topics", event_streams(300, 200)),
-        Door("WebSocket", "200 sockets publish 100 records 64 times", websockets(200, publish, times=64)),
-        Door("WebSocket", "200 sockets subscribe to all records", websockets(200, every)),
-        Door("WebSocket", "200 sockets do not read", websockets(200, every, reads=False)),
-        Door("Kafka", "50 clients ask for Metadata of all topics 4 times", kafka_clients(50, lambda _: metadata(), 4)),
-        Door("Kafka", "20 clients list offsets of all topics",
+        Case("HTTP/2", "20 connections read 8 MB on 20 streams", streams(20, large, 20)),
+        Case("TLS", "1,000 ClientHellos at once", greetings(1000), tls=True),
+        Case("TLS", "100 clients read 8 MB", asking(100, get(large)), tls=True),
+        Case("TLS", "100 clients append 1,000 records", asking(100, post("/v0/topics/written", records)), tls=True),
+        Case("SSE", "300 streams of all records of 200 topics", event_streams(300, 200)),
+        Case("WebSocket", "200 sockets publish 100 records 64 times", websockets(200, publish, times=64)),
+        Case("WebSocket", "200 sockets subscribe to all records", websockets(200, every)),
+        Case("WebSocket", "200 sockets do not read", websockets(200, every, reads=False)),
+        Case("Kafka", "50 clients ask for Metadata of all topics 4 times", kafka_clients(50, lambda _: metadata(), 4)),
+        Case("Kafka", "20 clients list offsets of all topics",
              kafka_clients(20, lambda site: list_offsets(site.topics, -1))),
-        Door("Kafka", "20 clients list offsets of all topics by time",
+        Case("Kafka", "20 clients list offsets of all topics by time",
              kafka_clients(20, lambda site: list_offsets(site.topics, 1))),
-        Door("Kafka", "20 clients describe configs of all topics",
+        Case("Kafka", "20 clients describe configs of all topics",
              kafka_clients(20, lambda site: describe_configs(site.topics))),
-        Door("Kafka", "100 clients fetch 40 MB", kafka_clients(100, lambda _: fetch("large", 40 << 20))),
-        Door("Kafka", "100 clients fetch 100,000 small records",
+        Case("Kafka", "100 clients fetch 40 MB", kafka_clients(100, lambda _: fetch("large", 40 << 20))),
+        Case("Kafka", "100 clients fetch 100,000 small records",
              kafka_clients(100, lambda _: fetch("small", 40 << 20))),
-        Door("Kafka", "300 clients do not read", unread(300, fetch("large", 40 << 20) * 3, kafka=True)),
-        Door("Kafka TLS", "1,000 ClientHellos at once", greetings(1000, kafka=True), tls=True),
-        Door("REST Proxy", "8 clients produce 200,000 small records, v3", _v3_records(200_000)),
-        Door("REST Proxy", "8 clients produce 10,000 small records, v2", asking(8, post("/topics/written", v2, _V2))),
-        Door("REST Proxy", "100 clients list all topics, v2 and v3", asking(100, get("/topics"))),
-        Door("REST Proxy", "100 clients list all topics, v3", _v3_lists("/topics", 100)),
-        Door("REST Proxy", "100 clients read 100,000 small records",
+        Case("Kafka", "300 clients do not read", unread(300, fetch("large", 40 << 20) * 3, kafka=True)),
+        Case("Kafka TLS", "1,000 ClientHellos at once", greetings(1000, kafka=True), tls=True),
+        Case("REST Proxy", "8 clients produce 200,000 small records, v3", _v3_records(200_000)),
+        Case("REST Proxy", "8 clients produce 10,000 small records, v2", asking(8, post("/topics/written", v2, _V2))),
+        Case("REST Proxy", "100 clients list all topics, v2 and v3", asking(100, get("/topics"))),
+        Case("REST Proxy", "100 clients list all topics, v3", _v3_lists("/topics", 100)),
+        Case("REST Proxy", "100 clients read 100,000 small records",
              asking(100, get("/topics/small/partitions/0/records?offset=0&count=100000&max_bytes=8388608",
                              accept=_V2))),
-        Door("metrics", "100 clients scrape, text and JSON",
+        Case("metrics", "100 clients scrape, text and JSON",
              asking(100, get("/v0/metrics"), get("/v0/metrics", accept=_JSON))),
     ]  # fmt: skip
 
@@ -455,8 +455,8 @@ def _doors() -> list[Door]:
 # -- the broker --------------------------------------------------------------------------------------------------------
 
 
-class Doors(OwnBroker):
-    """A broker with all doors open, filled; over TLS if there is a certificate."""
+class OpenBroker(OwnBroker):
+    """A filled broker with all interfaces open; over TLS if there is a certificate."""
 
     def __init__(self, topics: int, settings: dict[str, str], parent: str, *, over_tls: bool) -> None:
         super().__init__(settings=settings | {"KAFKA_PORT": "0"}, parent=parent)
@@ -527,17 +527,17 @@ def _status(site: Site, request: bytes) -> int:
 class Row(NamedTuple):
     """The measurements of one load."""
 
-    door: Door
+    case: Case
     probed: Probed
 
 
-def measure(doors: list[Door], options: argparse.Namespace) -> list[Row]:
+def measure(cases: list[Case], options: argparse.Namespace) -> list[Row]:
     """Run each load against a broker that was idle before. Loads over TLS run last, with a second broker."""
     rows: list[Row] = []
     for over_tls in (False, True):
-        chosen = [each for each in doors if each.tls is over_tls]
+        chosen = [each for each in cases if each.tls is over_tls]
         if chosen:
-            own = Doors(options.topics, dict(options.set), options.dir, over_tls=over_tls)
+            own = OpenBroker(options.topics, dict(options.set), options.dir, over_tls=over_tls)
             try:
                 rows += _measured_all(own, chosen, options.seconds)
             finally:
@@ -545,22 +545,22 @@ def measure(doors: list[Door], options: argparse.Namespace) -> list[Row]:
     return rows
 
 
-def _measured_all(own: Doors, doors: list[Door], seconds: float) -> Iterator[Row]:
+def _measured_all(own: OpenBroker, cases: list[Case], seconds: float) -> Iterator[Row]:
     own.start()
     own.fill()
     with Prober(own.host, own.port, own.pid, own.settings.get("TLS_CERT", "")) as prober:
-        for door in doors:
-            row = _measured(own, prober, door, seconds)
+        for case in cases:
+            row = _measured(own, prober, case, seconds)
             print(_line(row), flush=True)
             yield row
 
 
-def _measured(own: Doors, prober: Prober, door: Door, seconds: float) -> Row:
+def _measured(own: OpenBroker, prober: Prober, case: Case, seconds: float) -> Row:
     begin = time.monotonic()
-    uvloop.run(_awaited(door.load(own.site, Clock(begin + seconds))))
+    uvloop.run(_awaited(case.load(own.site, Clock(begin + seconds))))
     end = time.monotonic()
     prober.until(end)
-    return Row(door, prober.between(begin, end))
+    return Row(case, prober.between(begin, end))
 
 
 async def _awaited(load: Awaitable[None]) -> None:
@@ -568,40 +568,43 @@ async def _awaited(load: Awaitable[None]) -> None:
 
 
 def _line(row: Row) -> str:
-    seen, door = row.probed, row.door
+    seen, case = row.probed, row.case
     times = f"{seen.median_ms:8.1f} {seen.worst_ms:8.1f} {seen.clock_ms:8.1f} {seen.answered:6}"
-    return f"{door.door:<11} {times}  {door.what}"
+    return f"{case.interface:<11} {times}  {case.what}"
 
 
 def main(arguments: list[str] | None = None) -> int:
     """0; 1 when health took longer than --most anywhere, or was not answered."""
     parser = argparse.ArgumentParser(
-        prog="python -m loadtest.doors", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m loadtest.interfaces", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--most", type=float, default=250.0, metavar="MS", help="how long health may take (250)")
     parser.add_argument("--seconds", type=float, default=4.0, help="how long each load lasts")
     parser.add_argument("--topics", type=int, default=2000, help="how many topics there are")
     parser.add_argument(
-        "--only", default="", metavar="WORDS", help="doors or loads that have one of these words, by comma"
+        "--only",
+        default="",
+        metavar="WORDS",
+        help="interfaces or loads whose names contain one of these words, separated by commas",
     )
     parser.add_argument("--dir", default="", help="where the data directory is made")
     add_set(parser)
     options = parser.parse_args(arguments)
     words = [each.lower() for each in options.only.split(",") if each]
-    doors = [
-        each for each in _doors() if not words or any(word in f"{each.door} {each.what}".lower() for word in words)
+    cases = [
+        each for each in _cases() if not words or any(word in f"{each.interface} {each.what}".lower() for word in words)
     ]
     with contextlib.suppress(OSError):
         os.nice(5)  # clients stand for other machines
-    print("door          median    worst    clock  asked  load       (ms of health)")
-    rows = measure(doors, options)
+    print("interface     median    worst    clock  asked  load       (ms of health)")
+    rows = measure(cases, options)
     slow = [row for row in rows if row.probed.worst_ms > options.most or not row.probed.answered]
     worst: dict[str, float] = {}
     for row in rows:
-        worst[row.door.door] = max(worst.get(row.door.door, 0.0), row.probed.worst_ms)
-    print("\n".join(["", "worst of each door, ms:", *(f"{door:<11} {ms:8.1f}" for door, ms in worst.items())]))
+        worst[row.case.interface] = max(worst.get(row.case.interface, 0.0), row.probed.worst_ms)
+    print("\n".join(["", "worst of each interface, ms:", *(f"{name:<11} {ms:8.1f}" for name, ms in worst.items())]))
     for row in slow:
-        print(f"longer than {options.most:g} ms: {row.door.named}")
+        print(f"longer than {options.most:g} ms: {row.case.named}")
     return 1 if slow else 0
 
 
