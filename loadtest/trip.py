@@ -5,10 +5,10 @@
     python -m loadtest.trip append --calls
 
 A broker runs in this process, with its usual threads. Each operation runs often enough to be warm, and then again under
-`sys.setprofile`, one request at a time. The request with the fewest calls is reported, so that the work of timers does
-not count. A coroutine counts again each time it resumes. The count includes calls of functions in broker/, storage/ and
-schemas/, on all threads, from the sending of the request until a moment after its answer. Libraries and compiled
-functions do not count.
+`sys.setprofile`, one request at a time, until the smallest count has occurred several times. It is reported, so that
+the work of timers does not count. A coroutine counts again each time it resumes. The count includes calls of functions
+in broker/, storage/ and schemas/, on all threads, from the sending of the request until a moment after its answer.
+Libraries and compiled functions do not count.
 
 This counts the steps a reader has to follow, not time: see `loadtest.guard` for that.
 """
@@ -49,9 +49,15 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 OURS: Final = tuple(f"{ROOT / name}/" for name in ("broker", "storage", "schemas", "kernel"))
 WARM: Final = 40
 TRIES: Final = 25
+#: On a crowded machine the work of timers falls into most requests. So the smallest count has to be seen this often,
+SEEN: Final = 3
+#: unless this many requests have been counted.
+MOST_TRIES: Final = 150
 #: Behind an answer, what the broker does yet for its request comes within so long.
 QUIET_S: Final = 0.02
 PATIENCE_S: Final = 20.0
+#: No lease ends while the operations are counted.
+LEASE_MS: Final = 3_600_000
 JSON_TYPE: Final = {"content-type": "application/json"}
 
 
@@ -108,9 +114,13 @@ class Client:
     def prepare(self) -> None:
         """The topics that the operations are about."""
         self._ask("PUT", "/v0/topics/log", {"durability": "fsync"})
-        self._ask("PUT", "/v0/topics/queue", {"type": "queue", "durability": "fsync", "leases_durable": True})
+        self._ask(
+            "PUT",
+            "/v0/topics/queue",
+            {"type": "queue", "durability": "fsync", "leases_durable": True, "lease_ms": LEASE_MS},
+        )
         self._ask("POST", "/v0/topics/log", {"records": [{"data": number} for number in range(100)]})
-        jobs = {"records": [{"data": number} for number in range(4 * (WARM + TRIES))]}
+        jobs = {"records": [{"data": number} for number in range(2 * (WARM + MOST_TRIES))]}
         self._ask("POST", "/v0/topics/queue", jobs)
 
     def operations(self) -> dict[str, tuple[Callable[[], None], Callable[[], None]]]:
@@ -157,14 +167,17 @@ def trip(recorder: Recorder, name: str, first: Callable[[], None], request: Call
         first()
         request()
     best: Counter[str] | None = None
-    for _ in range(TRIES):
+    tries = seen = 0
+    while tries < TRIES or (seen < SEEN and tries < MOST_TRIES):
         first()
         time.sleep(QUIET_S)
         with recorder.recording() as found:
             request()
             time.sleep(QUIET_S)
+        tries += 1
         if best is None or found.total() < best.total():
-            best = found
+            best, seen = found, 0
+        seen += found == best
     assert best is not None
     files = sorted({each.partition(":")[0] for each in best})
     return Trip(operation=name, calls=best.total(), files=files, functions=dict(best.most_common()))
