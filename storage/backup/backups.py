@@ -6,8 +6,11 @@ import asyncio
 import os
 from collections.abc import Callable
 
+from storage.backup.copying import Going
 from storage.backup.errors import BackupFailed, BackupRefused
 from storage.backup.taking import BackupSource, Summary, Taking
+from storage.backup.taking import Target as TakingTarget
+from storage.backup.target import Target
 from storage.errors import LimitReached
 
 
@@ -59,10 +62,36 @@ class Backups:
             raise BackupRefused(f"{path} and the data directory {root} must not contain one another.")
         if self._taking is not None:
             raise LimitReached("A backup is in progress; only one can run at a time.", limit="backups", max=1)
-        taking = self._taking = Taking(self._source, path, include_cold=include_cold, at_instant=at_instant)
+        runtime, cluster_id = self._logs.runtime, self._source.cluster_id()
+        taking = Taking(
+            self._source,
+            lambda going: Target(runtime.fs, path, cluster_id, going),
+            include_cold=include_cold,
+            at_instant=at_instant,
+        )
+        summary = await self._run(taking)
+        self.taken += 1
+        self.newest_ms = summary.taken_ms
+        return summary
+
+    async def take_base(self, make_target: Callable[[Going], TakingTarget]) -> tuple[list[int], list[int]]:
+        """Put everything but the log and cold segments into a target, durable on return. Raises as `take`.
+
+        Returns LSNs for each shard: where the log must be replayed from, and the instant that the segments are as of.
+        The log is durable up to there.
+        """
+        self._logs.check_open()
+        if self._taking is not None:
+            raise LimitReached("A backup is in progress; only one can run at a time.", limit="backups", max=1)
+        taking = Taking(self._source, make_target, include_cold=False, at_instant=lambda: None, with_log=False)
+        await self._run(taking)
+        return taking.redo, taking.ends
+
+    async def _run(self, taking: Taking) -> Summary:
+        self._taking = taking
         self._task = asyncio.ensure_future(taking.run())
         try:
-            summary = await asyncio.shield(self._task)
+            return await asyncio.shield(self._task)
         except asyncio.CancelledError:
             await self.stop()
             raise
@@ -71,9 +100,6 @@ class Backups:
             raise
         finally:
             self._taking = self._task = None
-        self.taken += 1
-        self.newest_ms = summary.taken_ms
-        return summary
 
     async def stop(self) -> None:
         """Give up the backup in progress; on return it uses no file."""

@@ -139,6 +139,49 @@ def cell_in(fs: FileSystem, backup: str, number: int = 0) -> tuple[int | None, i
         return source.manifest.cell, source.manifest.cells
 
 
+class NewFiles:
+    """The files of a data directory that is made from a copy."""
+
+    def __init__(self, fs: FileSystem, root: str, index: Callable[[str], bytes]) -> None:
+        """`index` gives the .idx at a path in the directory."""
+        self._fs = fs
+        self._root = root
+        self._index = index
+        self._folders: set[str] = set()
+
+    def create(self, path: str) -> File:
+        """An empty file, with the folders that it needs."""
+        folder = path.rpartition("/")[0]
+        self._make(folder)
+        return self._fs.open(path, create=True, exclusive=True)
+
+    def _make(self, folder: str) -> None:
+        if folder == self._root or folder in self._folders:
+            return
+        self._make(folder.rpartition("/")[0])
+        with contextlib.suppress(FileExistsError):
+            self._fs.mkdir(folder)
+        self._folders.add(folder)
+
+    def flag(self, file: File, id: SegmentId) -> None:
+        """Delete the records in .data that .idx says are deleted. Raises BackupDamaged."""
+        path = files.idx_path(id)
+        idx = self._index(path)
+        if idx_entry.damaged(idx):
+            raise BackupDamaged(path, "entries of this index fail their check")
+        size = file.size()
+        for index in idx_entry.set_bits(idx_entry.dead_bits(idx)):
+            entry = idx_entry.unpack(idx, index)
+            if entry.len and entry.end <= size:
+                write_whole(file, bytes((segment_frame.DELETED,)), entry.end - 1)
+
+    def sync(self) -> None:
+        """The names of all files and folders are durable on return."""
+        for folder in sorted(self._folders, reverse=True):
+            self._fs.sync_dir(folder)
+        self._fs.sync_dir(self._root)
+
+
 class _Restoration:
     def __init__(
         self,
@@ -158,7 +201,7 @@ class _Restoration:
         self._options = options
         self._time = EngineTime(clock)
         self._progress = progress
-        self._folders: set[str] = set()
+        self._files = NewFiles(fs, root, source.index)
         self._done = 0
         self._total = self._manifest.state_bytes
         self._total += sum(each.size for each in (*self._manifest.shared, *self._manifest.referenced))
@@ -186,28 +229,26 @@ class _Restoration:
     def _copy_files(self) -> None:
         manifest, cold = self._manifest, {tuple(each) for each in self._manifest.cold}
         for piece in self._source.pieces:
-            parsed = _segment_of(piece.path)
-            with closing(self._create(layout.join(self._root, piece.path))) as file:
+            parsed = segment_of(piece.path)
+            with closing(self._files.create(layout.join(self._root, piece.path))) as file:
                 file.truncate(piece.begin)
                 self._source.read_piece(
                     piece, lambda data, at, file=file, piece=piece: self._write(file, data, piece.begin + at)
                 )
                 if parsed is not None:  # an active segment's .data
-                    self._flag(file, parsed)
+                    self._files.flag(file, parsed)
                 file.sync()
         for each in manifest.shared:
-            with closing(self._create(self._path_of(each.id, cold))) as file:
+            with closing(self._files.create(self._path_of(each.id, cold))) as file:
                 self._source.read_shared(each, lambda data, at, file=file: self._write(file, data, at))
-                self._flag(file, each.id)
+                self._files.flag(file, each.id)
                 file.sync()
         for each in manifest.referenced:
-            with closing(self._create(self._path_of(each.id, cold))) as file:
+            with closing(self._files.create(self._path_of(each.id, cold))) as file:
                 self._fetch(each.id, each.size, file)
-                self._flag(file, each.id)
+                self._files.flag(file, each.id)
                 file.sync()
-        for folder in sorted(self._folders, reverse=True):
-            self._fs.sync_dir(folder)
-        self._fs.sync_dir(self._root)
+        self._files.sync()
 
     def _write(self, file: File, data: bytes, at: int) -> None:
         write_whole(file, data, at)
@@ -218,31 +259,6 @@ class _Restoration:
         if (id.topic_id, id.first_seq) not in cold:
             return names.path(self._root, id, names.DATA)
         return names.path(layout.join(self._root, _COLD, self._manifest.cluster_id), id, names.DATA)
-
-    def _create(self, path: str) -> File:
-        folder = path.rpartition("/")[0]
-        self._make(folder)
-        return self._fs.open(path, create=True, exclusive=True)
-
-    def _make(self, folder: str) -> None:
-        if folder == self._root or folder in self._folders:
-            return
-        self._make(folder.rpartition("/")[0])
-        with contextlib.suppress(FileExistsError):
-            self._fs.mkdir(folder)
-        self._folders.add(folder)
-
-    def _flag(self, file: File, id: SegmentId) -> None:
-        """Delete the records in .data that .idx says are deleted. Raises BackupDamaged."""
-        path = files.idx_path(id)
-        idx = self._source.index(path)
-        if idx_entry.damaged(idx):
-            raise BackupDamaged(path, "entries of this index fail their check")
-        size = file.size()
-        for index in idx_entry.set_bits(idx_entry.dead_bits(idx)):
-            entry = idx_entry.unpack(idx, index)
-            if entry.len and entry.end <= size:
-                write_whole(file, bytes((segment_frame.DELETED,)), entry.end - 1)
 
     def _fetch(self, id: SegmentId, size: int, file: File) -> None:
         """From the cold store of the original. Raises ColdError."""
@@ -382,7 +398,7 @@ class _Restoration:
         return verdict
 
 
-def _segment_of(path: str) -> SegmentId | None:
+def segment_of(path: str) -> SegmentId | None:
     """The segment whose .data this is; None: it is no .data."""
     folder, _, name = path.rpartition("/")
     parsed = names.parse_name(name)

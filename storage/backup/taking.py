@@ -17,15 +17,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import closing, suppress
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 
 from storage.backup import manifest as files
-from storage.backup.copying import Going
+from storage.backup.copying import Going, Source
 from storage.backup.errors import BackupFailed
-from storage.backup.manifest import Manifest, Referenced
-from storage.backup.target import Target
+from storage.backup.manifest import Manifest, Piece, Referenced, Shared
 from storage.errors import ShuttingDown, StorageError
 from storage.format import ENTRY_SIZE, idx_entry
 from storage.log import EncodedUnit, Unit, split
@@ -63,6 +62,34 @@ class BackupSource(NamedTuple):
     cluster_id: Callable[[], str]
 
 
+class Target(Protocol):
+    """Where a backup goes: `storage.backup.target.Target`, or a bucket. Its methods block."""
+
+    number: int
+    root: str
+    pieces: list[Piece]
+    shared: dict[SegmentId, Shared]
+    copied_bytes: int
+    reused_bytes: int
+
+    def open(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    def has(self, id: SegmentId, /) -> bool: ...
+
+    def add(self, path: str, source: Source, begin: int, end: int, /) -> None: ...
+
+    def add_bytes(self, path: str, data: bytes, /) -> None: ...
+
+    def share(self, id: SegmentId, idx: bytes, source: Source, size: int, /) -> None: ...
+
+    def commit(self, manifest: Manifest, /) -> int: ...
+
+    @property
+    def state_bytes(self) -> int: ...
+
+
 class Part(NamedTuple):
     """A segment as a manifest names it."""
 
@@ -95,16 +122,28 @@ class Taking:
     """One backup in progress. Raises as `Backups.take`."""
 
     def __init__(
-        self, source: BackupSource, directory: str, *, include_cold: bool, at_instant: Callable[[], None]
+        self,
+        source: BackupSource,
+        make_target: Callable[[Going], Target],
+        *,
+        include_cold: bool,
+        at_instant: Callable[[], None],
+        with_log: bool = True,
     ) -> None:
+        """`with_log`: False for a target that has the log by itself."""
         self._source = source
         self._segments = source.segments
         self._logs = source.segments.logs
-        self._runtime = runtime = source.segments.logs.runtime
+        self._runtime = source.segments.logs.runtime
         self._pins = source.segments.pins
         self._include_cold = include_cold
         self._at_instant = at_instant
-        self._target = Target(runtime.fs, directory, source.cluster_id(), Going(self._went_on))
+        self._target = make_target(Going(self._went_on))
+        self._with_log = with_log
+        #: For each shard, where the log must be replayed from; known when the snapshot is taken.
+        self.redo: list[int] = []
+        #: For each shard, the end of the log at the instant.
+        self.ends: list[int] = []
         self._referenced: list[Referenced] = []
         self._cold: list[tuple[int, int]] = []
         #: Bytes done so far, and bytes in all as far as is known.
@@ -126,9 +165,11 @@ class Taking:
             await self._copy_ahead()
             self._pins.begin()
             number, redo = await self._source.take_snapshot()
+            self.redo = redo
             async with self._source.worker.paused():
                 parts = await self._pin_segments()
                 instant = self._now()
+                self.ends = instant.ends
             await self._barrier()
             await self._copy_log(number, redo, instant)
             self._pins.release_log()
@@ -209,6 +250,8 @@ class Taking:
         runtime = self._runtime
         path = layout.join("meta", layout.snapshot_name(number))
         await self._run(False, self._add, path, 0, runtime.fs.file_size(layout.join(runtime.path, path)))
+        if not self._with_log:
+            return
         for shard, (redo_from, end) in enumerate(zip(redo, instant.ends, strict=True)):
             folder = layout.shard_dir("", shard, len(self._logs.shards)).lstrip("/")
             (first, begin), (last, offset) = split(redo_from), split(end)

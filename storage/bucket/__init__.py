@@ -4,3 +4,8 @@ The protocol is made of generators that say what they ask of the store (`request
 """
 
 from __future__ import annotations
+
+from storage.bucket.base import Named
+from storage.bucket.log_file import Body, lay_out
+
+__all__ = ["Body", "Named", "lay_out"]

@@ -18,6 +18,8 @@ from storage.platform import layout
 from storage.segments import names as segment_names
 
 _KNOWN = {layout.LOCK, layout.FORMAT, "meta", "wal", "quarantine", segment_names.TOPICS}
+#: Files of meta/ beside the snapshots.
+_META = (layout.RESERVE, layout.COLD_STORE, layout.LAID_OUT)
 _CHUNK_BYTES = 1 << 20
 
 
@@ -301,7 +303,7 @@ class _Verification:
                 self._stranger(name)
         snapshots = set(self._directory.snapshots().values())
         for name in self._directory.names("meta"):
-            if (path := layout.join("meta", name)) not in snapshots and name not in (layout.RESERVE, layout.COLD_STORE):
+            if (path := layout.join("meta", name)) not in snapshots and name not in _META:
                 self._stranger(path)
         folders = [folder for _, folder in self._directory.shard_folders()]
         for folder in sorted({"wal", *folders}):

@@ -14,9 +14,11 @@ from storage.platform.directory import (
     make_folders,
     open_format,
     put_format,
+    read_laid_out,
     replace_file,
     take_lock,
     write_format,
+    write_laid_out,
 )
 from storage.platform.filesystem import (
     Buffer,
@@ -62,9 +64,11 @@ __all__ = [
     "make_folders",
     "open_format",
     "put_format",
+    "read_laid_out",
     "replace_file",
     "take_lock",
     "write_buffers",
     "write_format",
+    "write_laid_out",
     "write_whole",
 ]

@@ -243,6 +243,26 @@ def replace_file(fs: FileSystem, folder: str, name: str, content: bytes) -> None
     fs.sync_dir(folder)
 
 
+def write_laid_out(fs: FileSystem, root: str, lsns: Sequence[range]) -> None:
+    """Note that what the log says in these LSNs about segments does not hold in this directory, since its segments are
+    copies as of the first of them. Durable on return. Raises OSError."""
+    text = "".join(f"{each.start} {each.stop}\n" for each in lsns)
+    replace_file(fs, layout.meta_dir(root), layout.LAID_OUT, text.encode())
+
+
+def read_laid_out(fs: FileSystem, root: str) -> tuple[range, ...]:
+    """Those LSNs; none in a directory that was not made of a copy. Raises OSError."""
+    path = layout.join(layout.meta_dir(root), layout.LAID_OUT)
+    if not fs.exists(path):
+        return ()
+    file = fs.open(path, write=False)
+    try:
+        lines = file.pread(file.size(), 0).decode("ascii").splitlines()
+    finally:
+        file.close()
+    return tuple(range(int(start), int(stop)) for start, stop in map(str.split, lines))
+
+
 def make_folders(fs: FileSystem, root: str, shards: int) -> list[str]:
     """The shard directories. They and meta/ are created if missing; their entries are durable on return."""
     wal, meta = layout.join(root, "wal"), layout.meta_dir(root)

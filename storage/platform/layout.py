@@ -26,6 +26,8 @@ RESERVE = "reserve"
 COLD_STORE = "cold-store"
 #: This file exists until a restore is complete. While it exists, no engine may start in the directory.
 RESTORING = "RESTORING"
+#: In meta/: the part of the log whose statements about segments do not hold here.
+LAID_OUT = "laid-out"
 TMP_SUFFIX = ".tmp"
 
 _WAL = re.compile(r"wal-(\d{16})\.log")

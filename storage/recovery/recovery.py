@@ -10,7 +10,7 @@ Source: docs/reference/guarantees.md#recovery.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -21,7 +21,7 @@ from storage.errors import MetadataLost, UnsupportedFormat, WalCorrupt
 from storage.format import SnapshotDamaged, SnapshotUnsupported
 from storage.log import position, split
 from storage.options import Options, Recovery
-from storage.platform import FileSystem, ShardTrust, layout
+from storage.platform import FileSystem, ShardTrust, layout, read_laid_out
 from storage.records import LossCause
 from storage.recovery.consumers import reconcile_consumers
 from storage.recovery.log_end import LogEnd, find_end
@@ -115,8 +115,9 @@ def recover(
     redo = [position(*lsn) for lsn in loaded.body.redo_from] if loaded.body else [position(1, 0)] * shards
     report = Report()
     salvage = Salvage(fs, report) if options.recovery is Recovery.SALVAGE else None
+    without_segments = read_laid_out(fs, root)
     ends = [
-        _replay_shard(fs, root, shards, shard, redo[shard], catalog, report, salvage, progress)
+        _replay_shard(fs, root, shards, shard, redo[shard], catalog, report, salvage, without_segments, progress)
         for shard in range(shards)
     ]
     _check_beginning(ends, loaded)
@@ -228,11 +229,12 @@ def _replay_shard(
     catalog: Catalog,
     report: Report,
     salvage: Salvage | None,
+    without_segments: Sequence[range],
     progress: Callable[[float], None],
 ) -> LogEnd:
     directory = layout.shard_dir(root, shard, shards)
     as_of = _as_of(catalog, shard)
-    replay = Replay(catalog, as_of, directory, salvage)
+    replay = Replay(catalog, as_of, directory, salvage, without_segments)
     if salvage is not None:
         salvage.shard = shard
 

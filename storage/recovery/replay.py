@@ -6,6 +6,8 @@ Source: docs/reference/format.md#snapshots, docs/reference/guarantees.md#recover
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from storage.errors import WalCorrupt
 from storage.format import control
 from storage.log import (
@@ -33,12 +35,21 @@ class Replay:
     `beyond`: a frame was applied that the snapshot did not know, supposing that the snapshot is of a clean stop.
     """
 
-    def __init__(self, catalog: Catalog, as_of: dict[int, int], directory: str, salvage: Salvage | None) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        as_of: dict[int, int],
+        directory: str,
+        salvage: Salvage | None,
+        without_segments: Sequence[range] = (),
+    ) -> None:
+        """`without_segments`: where what the log says about segments is of another directory."""
         self._catalog = catalog
         self._as_of = as_of
         self._directory = directory
         self._salvage = salvage
         self._next_topic_id = catalog.next_topic_id
+        self._without_segments = without_segments
         self.beyond = False
 
     def known_below(self, number: int) -> int:
@@ -56,6 +67,10 @@ class Replay:
             return
         topic_id = unit.steps[0].topic_id
         lsn = position(number, scanned.offset)
+        if any(lsn in each for each in self._without_segments):
+            unit = _without_segments(unit)
+            if not unit.steps:
+                return
         log = self._catalog.log(topic_id)
         if log is not None and lsn < self._as_of.get(topic_id, 0):
             self._index(log, unit, lsn)
@@ -144,6 +159,16 @@ class Replay:
             file=path,
             offset=offset,
         )
+
+
+def _without_segments(unit: Unit) -> Unit:
+    """The unit without what it says about segments: their records stay in the log, and go into segments anew."""
+    steps = [
+        step
+        for step in unit.steps
+        if not (isinstance(step, ControlStep) and isinstance(step.value, control.CheckpointMark | control.Segment))
+    ]
+    return unit if len(steps) == len(unit.steps) else Unit(None, steps)
 
 
 def _first_append(unit: Unit) -> int | None:

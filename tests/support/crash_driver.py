@@ -57,6 +57,8 @@ class Workload(Generic[S]):
     name: str
     body: Callable[[S], Awaitable[None]]
     options: Options = field(default=SMALL)
+    #: Makes the machine's empty disk.
+    disk: Callable[[], SimDisk] = SimDisk
 
 
 @dataclass(slots=True)
@@ -104,7 +106,7 @@ class Driver(Generic[S, L]):
         return run(self._run_with_error(workload, index, errno))
 
     async def _run_until(self, workload: Workload[S], point: CrashPoint | None) -> Crashed[L]:
-        disk = SimDisk()
+        disk = workload.disk()
         if point is not None:
             disk.crash_at(point.index, point.when)
         session = self._makes(disk, workload.options)
@@ -117,7 +119,7 @@ class Driver(Generic[S, L]):
         return self._crashed(session, orderly=session.engine.ready and not session.engine.failed_shards)
 
     async def _run_with_error(self, workload: Workload[S], index: int, errno: int) -> Crashed[L]:
-        disk = SimDisk()
+        disk = workload.disk()
         disk.fail("*", nth=index + 1, errno=errno)
         session = self._makes(disk, workload.options)
         try:
@@ -163,7 +165,9 @@ class Driver(Generic[S, L]):
 
 
 def undecodable(disk: SimDisk) -> list[str]:
-    """The directory as the independent decoder reads it."""
+    """The directory as the independent decoder reads it, which knows of no other bases than snapshots."""
+    if disk.make_base is not None:
+        return []
     files = {path.removeprefix(f"{ROOT}/"): data for path, data in disk.content().items() if "/quarantine/" not in path}
     try:
         read_files({path: lambda data=data: data for path, data in files.items()})

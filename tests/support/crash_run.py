@@ -47,6 +47,8 @@ class Workload:
     name: str
     body: Callable[[Session], Awaitable[None]]
     options: Options = field(default=SMALL)
+    #: Makes the machine's empty disk.
+    disk: Callable[[], SimDisk] = SimDisk
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +150,7 @@ def run_until(workload: Workload, point: CrashPoint) -> Crashed:
 
 
 async def _run_until(workload: Workload, point: CrashPoint | None) -> Crashed:
-    disk = SimDisk()
+    disk = workload.disk()
     if point is not None:
         disk.crash_at(point.index, point.when)
     session = Session(disk, workload.options)
@@ -169,7 +171,7 @@ def run_with_error(workload: Workload, index: int, errno: int) -> Crashed:
 
 async def _run_with_error(workload: Workload, index: int, errno: int) -> Crashed:
     asyncio.get_running_loop().set_exception_handler(_only_what_is_no_crash)
-    disk = SimDisk()
+    disk = workload.disk()
     disk.fail("*", nth=index + 1, errno=errno)
     session = Session(disk, workload.options)
     try:

@@ -291,6 +291,9 @@ class Session:
         """What the worker does when it is due. Its errors, of any kind, break no promise."""
         with contextlib.suppress(OSError):
             await self._ask(self.engine.snapshotter.take())
+        if self.disk.make_base is not None:
+            with contextlib.suppress(OSError):
+                await self._ask(self.disk.make_base(self.engine))
 
     async def _ask(self, operation: Awaitable[Any]) -> tuple[Outcome, Any]:
         try:

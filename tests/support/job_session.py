@@ -73,6 +73,9 @@ class JobSession:
     async def snapshot(self) -> None:
         with contextlib.suppress(OSError):
             await self._ask(self.engine.snapshotter.take())
+        if self.disk.make_base is not None:
+            with contextlib.suppress(OSError):
+                await self._ask(self.disk.make_base(self.engine))
 
     async def together(self, *operations: Awaitable[Any]) -> None:
         """Run several at once, begun in the order given."""

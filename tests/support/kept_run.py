@@ -29,6 +29,8 @@ class KeptWorkload:
     name: str
     body: Callable[[Session], Awaitable[None]]
     options: Options = field(default=SMALL)
+    #: Makes the machine's empty disk.
+    disk: Callable[[], SimDisk] = SimDisk
 
 
 @dataclass(slots=True)
@@ -51,7 +53,7 @@ def run_until(workload: KeptWorkload, point: CrashPoint) -> Crashed:
 
 
 async def _run_until(workload: KeptWorkload, point: CrashPoint | None) -> Crashed:
-    disk = SimDisk()
+    disk = workload.disk()
     if point is not None:
         disk.crash_at(point.index, point.when)
     session = Session(disk, workload.options)
@@ -70,7 +72,7 @@ def run_with_error(workload: KeptWorkload, index: int, errno: int) -> Crashed:
 
 
 async def _run_with_error(workload: KeptWorkload, index: int, errno: int) -> Crashed:
-    disk = SimDisk()
+    disk = workload.disk()
     disk.fail("*", nth=index + 1, errno=errno)
     session = Session(disk, workload.options)
     try:

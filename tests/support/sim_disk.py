@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from random import Random
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from storage.platform.filesystem import File, Read, read_each
 from tests.support.sim_faults import Call, Fault, Gate, Rule, ShortWrite, SimCrash, Stop, When, quiet_crashes
@@ -42,6 +42,8 @@ class SimDisk(SimTree):
 
     #: What `open` returns for a file: the file itself, or one written by another backend (`tests/support/backends.py`).
     dress: Callable[[SimFile], File] = staticmethod(lambda file: file)
+    #: Puts a base of an engine into a bucket, on a machine that has one.
+    make_base: Callable[[Any], Awaitable[None]] | None = None
 
     def __init__(self, *, capacity_bytes: int | None = None) -> None:
         super().__init__()
@@ -145,7 +147,7 @@ class SimDisk(SimTree):
     def _restarted(self) -> SimDisk:
         with self._mutex:
             self._stop()
-            found = SimDisk(capacity_bytes=self.capacity_bytes)
+            found = type(self)(capacity_bytes=self.capacity_bytes)
             found._root, found._entry_changes = copy_tree(self._root, self._entry_changes)
             return found
 

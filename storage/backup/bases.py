@@ -1,0 +1,259 @@
+"""The content of a base in a bucket: what a backup holds, without the log, which is in slots.
+
+    BaseTarget    puts it there; a `storage.backup.taking.Target`
+    lay_out_base  makes a data directory of it; with the slots behind it, a start of the engine completes it
+
+    part-<n>      the snapshot, FORMAT, every .idx and the .data of segments still appended to, one behind the other, in
+                  parts of PART_BYTES
+    seg/...       .data of sealed segments, put once and named by every base that needs them
+    content       the manifest of a backup, which says what is where
+
+All keys are new in each base. A segment that a base before has put, with the same records, keeps the key that it has
+there. (Deletions may differ: the .idx of each base says what is deleted.)
+
+Segments of a cold tier stay there. Packed segments are not supported.
+Source: docs/reference/bucket.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
+from typing import Final, Protocol
+
+from xxhash import xxh3_64_hexdigest
+
+from storage.backup import manifest as files
+from storage.backup.copying import CHUNK_BYTES, Going, Source
+from storage.backup.errors import BackupDamaged, BackupFailed
+from storage.backup.manifest import Manifest, Piece, Shared
+from storage.backup.restoring import NewFiles, segment_of
+from storage.bucket import Body, Named, lay_out
+from storage.log import position, split
+from storage.platform import FileSystem, ensure_dir, layout, read_laid_out, write_laid_out, write_whole
+from storage.segments import SegmentId, names
+
+PART_BYTES: Final = 8 << 20
+CONTENT: Final = "content"
+
+
+class Objects(Protocol):
+    """The objects of a cell. Each call blocks, and raises OSError: the outcome is not known."""
+
+    def create(self, key: str, data: bytes) -> Named:
+        """Create it. Its key is used for nothing else."""
+        ...
+
+    def get(self, named: Named) -> bytes:
+        """All of it. Raises OSError also when it is missing or has other bytes."""
+        ...
+
+
+class BaseTarget:
+    """Puts the content of one base. `named` are its objects, in the end."""
+
+    def __init__(
+        self, objects: Objects, cell: str, name: str, known: Iterable[Named], fs: FileSystem, root: str, going: Going
+    ) -> None:
+        """`name` is used by no other base. `known`: objects of bases that stay. `root`: the data directory."""
+        self._objects = objects
+        self._cell = cell
+        self._fs = fs
+        self._directory = root
+        self._going = going
+        #: Segments by what they are; their keys have the name of their base behind that.
+        self._known = {each.key.rpartition(".")[0]: each for each in known if f"/{files.SEGMENTS}/" in each.key}
+        self._name = name
+        self._part = bytearray()
+        self._parts = 0
+        self._end = 0
+        self.number = 0
+        self.root = f"{cell}/{name}"
+        self.named: dict[str, Named] = {}
+        self.pieces: list[Piece] = []
+        self.shared: dict[SegmentId, Shared] = {}
+        self.copied_bytes = 0
+        self.reused_bytes = 0
+
+    def open(self) -> None:
+        for path in (layout.FORMAT, layout.join("meta", layout.LAID_OUT)):
+            if self._fs.exists(layout.join(self._directory, path)):
+                with closing(self._fs.open(layout.join(self._directory, path), write=False)) as file:
+                    self.add(path, file, 0, file.size())
+
+    def close(self) -> None:
+        """What was put for a base that was not completed stays as rubbish."""
+
+    def has(self, id: SegmentId) -> bool:
+        """Whether it was put for this base: keys say more than ids, so `share` decides."""
+        return id in self.shared
+
+    # -- what every base holds anew ----------------------------------------------------------------------------------
+
+    def add(self, path: str, source: Source, begin: int, end: int) -> None:
+        data = b"".join(_read(source, path, begin, end))
+        self._add(path, begin, data)
+
+    def add_bytes(self, path: str, data: bytes) -> None:
+        self._add(path, 0, data)
+
+    def _add(self, path: str, begin: int, data: bytes) -> None:
+        piece = Piece(path=path, begin=begin, offset=self._end, size=len(data), checksum=xxh3_64_hexdigest(data))
+        self.pieces.append(piece)
+        self._part += data
+        self._end += len(data)
+        self.copied_bytes += len(data)
+        self._going.on(len(data))
+        while len(self._part) >= PART_BYTES:
+            self._put_part(PART_BYTES)
+
+    def _put_part(self, size: int) -> None:
+        self._put(f"{self.root}/part-{self._parts}", bytes(self._part[:size]))
+        del self._part[:size]
+        self._parts += 1
+
+    def _put(self, key: str, data: bytes) -> None:
+        self.named[key] = self._objects.create(key, data)
+
+    @property
+    def state_bytes(self) -> int:
+        return self._end
+
+    # -- what bases share --------------------------------------------------------------------------------------------
+
+    def share(self, id: SegmentId, idx: bytes, source: Source, size: int) -> None:
+        what = files.shared_file(id, files.identity_of(idx))
+        named = self._known.get(f"{self._cell}/{what}")
+        if named is not None and named.size == size:
+            self.named[named.key] = named
+            self.reused_bytes += size
+        else:
+            key = f"{self._cell}/{what}.{self._name}"
+            self._put(key, b"".join(_read(source, what, 0, size)))
+            named = self._known[f"{self._cell}/{what}"] = self.named[key]
+            self.copied_bytes += size
+            self._going.on(size)
+        name = named.key.removeprefix(f"{self._cell}/")
+        self.shared[id] = Shared(
+            topic_id=id.topic_id,
+            first_seq=id.first_seq,
+            gen=id.gen,
+            file=name,
+            size=size,
+            checksum=f"{named.checksum:016x}",
+        )
+
+    def commit(self, manifest: Manifest) -> int:
+        if self._part:
+            self._put_part(len(self._part))
+        data = files.encode(manifest)
+        self._put(f"{self.root}/{CONTENT}", data)
+        needed = {f"{self._cell}/{each.file}" for each in manifest.shared}
+        self.named = {key: each for key, each in self.named.items() if key in needed or key.startswith(f"{self.root}/")}
+        return len(data)
+
+
+def lay_out_base(
+    fs: FileSystem,
+    root: str,
+    cell: str,
+    objects: Objects,
+    named: Iterable[Named],
+    log: Iterable[Body],
+    redo: int,
+    instant: int,
+) -> None:
+    """Make the empty directory `root` the state of a base with the log behind it; durable on return.
+
+    `named`: the objects of the base; none for the first base of a cell. `log`: the slots from its redo slot on. `redo`
+    and `instant`: LSNs, where recovery begins, and what the segments are as of. What the log says about segments behind
+    that is about files that nobody has: their records are still in the log. Raises BackupDamaged, OSError.
+    """
+    by_key = {each.key: each for each in named}
+    content = next((each for key, each in by_key.items() if key.endswith(f"/{CONTENT}")), None)
+    ensure_dir(fs, root)
+    if content is not None:
+        _BaseFiles(fs, root, cell, objects, by_key, content).run()
+    end = position(*lay_out(fs, root, log, split(redo)))
+    ensure_dir(fs, layout.meta_dir(root))
+    before = [each for each in read_laid_out(fs, root) if each.stop > redo]
+    write_laid_out(fs, root, [*before, range(instant, end)])
+
+
+class _BaseFiles:
+    def __init__(
+        self,
+        fs: FileSystem,
+        root: str,
+        cell: str,
+        objects: Objects,
+        named: Mapping[str, Named],
+        content: Named,
+    ) -> None:
+        self._fs = fs
+        self._root = root
+        self._cell = cell
+        self._objects = objects
+        self._named = named
+        self._folder = content.key.rpartition("/")[0]
+        self._manifest = files.decode(objects.get(content))
+        self._indexes: dict[str, bytes] = {}
+
+    def run(self) -> None:
+        state = self._state()
+        new = NewFiles(self._fs, self._root, self._index)
+        for piece in self._manifest.pieces:
+            data = state(piece)
+            if piece.path.endswith(names.IDX):
+                self._indexes[piece.path] = data
+        for piece in self._manifest.pieces:
+            with closing(new.create(layout.join(self._root, piece.path))) as file:
+                write_whole(file, state(piece), piece.begin)
+                if (id := segment_of(piece.path)) is not None:
+                    new.flag(file, id)
+                file.sync()
+        for each in self._manifest.shared:
+            with closing(new.create(names.path(self._root, each.id, names.DATA))) as file:
+                write_whole(file, self._objects.get(self._named[f"{self._cell}/{each.file}"]), 0)
+                new.flag(file, each.id)
+                file.sync()
+        new.sync()
+
+    def _index(self, path: str) -> bytes:
+        if path not in self._indexes:
+            raise BackupDamaged(self._folder, f"it does not name {path}")
+        return self._indexes[path]
+
+    def _state(self) -> Callable[[Piece], bytes]:
+        """Gives the bytes of a piece. Holds one part at a time, as pieces are in order."""
+        held: dict[int, bytes] = {}
+
+        def part(number: int) -> bytes:
+            if number not in held:
+                held.clear()
+                held[number] = self._objects.get(self._named[f"{self._folder}/part-{number}"])
+            return held[number]
+
+        def read(piece: Piece) -> bytes:
+            found, at, left = b"", piece.offset, piece.size
+            while left:
+                number, offset = divmod(at, PART_BYTES)
+                data = part(number)[offset : offset + left]
+                if not data:
+                    break
+                found, at, left = found + data, at + len(data), left - len(data)
+            if left or xxh3_64_hexdigest(found) != piece.checksum:
+                raise BackupDamaged(self._folder, f"{piece.path} is not whole")
+            return found
+
+        return read
+
+
+def _read(source: Source, what: str, begin: int, end: int) -> Iterable[bytes]:
+    at = begin
+    while at < end:
+        data = source.pread(min(CHUNK_BYTES, end - at), at)
+        if not data:
+            raise BackupFailed(f"{what} ends after {at} bytes, and {end} should be there.", file=what)
+        yield data
+        at += len(data)

@@ -1,0 +1,72 @@
+"""The workloads on a machine whose log goes into slots; a power cut takes the whole disk, so that the bucket is all.
+
+Each snapshot is followed by a base, and the next machine begins with one of the two newest. See `crash_sweep`. The log
+of a cell in a bucket has one shard, and its segments are not packed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.crash import consumer_workloads, kept_workloads, queue_workloads, router_workloads, segment_workloads
+from tests.crash.workloads import WORKLOADS
+from tests.support import crash_run, job_run, kept_run, reader_run, route_run
+from tests.support.bucket_disk import BucketDisk
+from tests.support.crash_run import trace
+from tests.support.crash_sweep import SIZES, Size, Sweep
+
+assert segment_workloads  # enters its own into the table
+
+
+def in_a_bucket(workloads: dict[str, Any]) -> dict[str, Any]:
+    """Those with one log, on such a machine."""
+    return {
+        name: dataclasses.replace(
+            each, disk=BucketDisk, options=msgspec.structs.replace(each.options, segment_pack_bytes=0)
+        )
+        for name, each in workloads.items()
+        if each.options.wal_shards == 1
+    }
+
+
+FAMILIES: dict[str, Sweep[Any, Any]] = {
+    "records": Sweep(in_a_bucket(WORKLOADS), crash_run, points=6, errors=3),
+    "producers": Sweep(in_a_bucket(kept_workloads.WORKLOADS), kept_run, points=3, errors=2),
+    "queues": Sweep(in_a_bucket(queue_workloads.WORKLOADS), job_run, points=3, errors=2),
+    "consumers": Sweep(in_a_bucket(consumer_workloads.WORKLOADS), reader_run, points=3, errors=2),
+    "routers": Sweep(in_a_bucket(router_workloads.WORKLOADS), route_run, points=3, errors=2),
+}
+CASES = [pytest.param(sweep, name, id=f"{family}-{name}") for family, sweep in FAMILIES.items() for name in sweep.names]
+#: Of size FEW there is a case for each family.
+SOME = [size for size in SIZES if size.id != Size.FEW]
+
+
+@pytest.mark.parametrize("size", SOME)
+@pytest.mark.parametrize(("sweep", "name"), CASES)
+def test_promises_hold_when_the_machine_is_lost(sweep: Sweep[Any, Any], name: str, size: Size) -> None:
+    assert sweep.crashes(name, size) == []
+
+
+@pytest.mark.parametrize("size", SOME)
+@pytest.mark.parametrize(("sweep", "name"), CASES)
+def test_promises_hold_after_a_failed_call(sweep: Sweep[Any, Any], name: str, size: Size) -> None:
+    assert sweep.errors(name, size) == []
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_promises_hold_for_one_workload_of_each_family(family: str) -> None:
+    sweep = FAMILIES[family]
+    name = sweep.names[0]
+    assert sweep.crashes(name, Size.FEW) + sweep.errors(name, Size.FEW) == []
+
+
+def test_segments_that_are_only_in_a_base_are_read() -> None:
+    crashed = trace(in_a_bucket(WORKLOADS)["segments_rewritten_and_dropped"])
+    assert isinstance(crashed.disk, BucketDisk)
+    assert len(crashed.disk.bases) == 2
+    assert len(crashed.disk.slots) < crashed.disk.end
+    assert any("/segments/" in key for key in crashed.disk.objects)

@@ -1,0 +1,138 @@
+"""A machine whose log goes into a bucket. A power cut takes the whole disk: the next machine has the bucket alone."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any, NamedTuple, cast
+
+from storage import Engine
+from storage.backup.bases import BaseTarget, lay_out_base
+from storage.bucket.base import Named
+from storage.bucket.log_file import Body, SlotFileSystem
+from storage.log import position
+from storage.platform import File, FileSystem, layout
+from tests.support.crash_session import ROOT
+from tests.support.sim_disk import Loss, SimDisk
+
+FORMAT = layout.join(ROOT, layout.FORMAT)
+CELL = "cell-00"
+
+
+class Base(NamedTuple):
+    """What a head of a base and its manifest say."""
+
+    slot: int
+    redo: int
+    instant: int
+    named: tuple[Named, ...]
+
+
+class BucketDisk(SimDisk):
+    """The disk of an owner. Each object that it creates is one call more, at which the machine may stop, and which may
+    fail. What no longer is needed is deleted behind each base."""
+
+    names = itertools.count()
+
+    def __init__(self, *, capacity_bytes: int | None = None) -> None:
+        super().__init__(capacity_bytes=capacity_bytes)
+        self.slots: dict[int, Body] = {}
+        self.end = 0
+        self.objects: dict[str, bytes] = {}
+        self.bases: list[Base] = []
+        self.make_base = self._make_base
+        self._slotted = SlotFileSystem(cast(FileSystem, _Local(self)), ROOT, self)
+
+    # -- the bucket --------------------------------------------------------------------------------------------------
+
+    def append(self, body: Body) -> None:
+        """As `storage.bucket.log_file.SlotSink`."""
+
+        def put() -> None:
+            self.slots[self.end] = body
+            self.end += 1
+
+        self.perform("create", f"/bucket/log/{self.end:016x}", (), put)
+
+    def create(self, key: str, data: bytes) -> Named:
+        """As `storage.backup.bases.Objects`."""
+        assert key not in self.objects, f"{key} is used again"
+        self.perform("create", f"/bucket/{key}", (), lambda: self.objects.update({key: data}))
+        return Named.of(key, data)
+
+    def get(self, named: Named) -> bytes:
+        data = self.objects[named.key]
+        assert named.fits(data), named
+        return data
+
+    async def _make_base(self, engine: Engine) -> None:
+        known = [named for base in self.bases[-1:] for named in base.named]
+        made: list[BaseTarget] = []
+
+        def target(going: Any) -> BaseTarget:
+            made.append(BaseTarget(self, CELL, f"base-{next(self.names)}", known, self, ROOT, going))
+            return made[0]
+
+        [redo], [instant] = await engine.backups.take_base(target)
+        behind = [number for number, body in self.slots.items() if position(body.file, body.offset) > redo]
+        slot = max(0, min(behind, default=self.end) - 1)
+        head = Base(slot, redo, instant, tuple(made[0].named.values()))
+        self.perform("create", f"/bucket/base/{len(self.bases)}", (), lambda: self._complete(head))
+
+    def _complete(self, head: Base) -> None:
+        self.bases.append(head)
+        del self.bases[:-2]
+        if len(self.bases) == 2:
+            needed = {named.key for base in self.bases for named in base.named}
+            self.objects = {key: data for key, data in self.objects.items() if key in needed}
+            self.slots = {number: body for number, body in self.slots.items() if number >= self.bases[0].slot}
+
+    # -- the disk ----------------------------------------------------------------------------------------------------
+
+    def open(self, path: str, *, create: bool = False, exclusive: bool = False, write: bool = True) -> File:
+        return self._slotted.open(path, create=create, exclusive=exclusive, write=write)
+
+    def rename(self, source: str, target: str) -> None:
+        self._slotted.rename(source, target)
+
+    def _restarted(self) -> SimDisk:
+        found = super()._restarted()
+        assert isinstance(found, BucketDisk)
+        found.take_bucket(self)
+        return found
+
+    def take_bucket(self, other: BucketDisk) -> None:
+        self.slots, self.end = dict(other.slots), other.end
+        self.objects, self.bases = dict(other.objects), [*other.bases]
+
+    def power_cut(self, loss: Loss | str = Loss.TORN, seed: int = 0, *, entries: Loss | str | None = None) -> SimDisk:
+        before = self._restarted()
+        found = BucketDisk()
+        found._boot = self._boot + 1
+        found.take_bucket(self)
+        if not found.slots:
+            return found
+        # Of the two bases that are there, either must do.
+        base = found.bases[seed % len(found.bases)] if found.bases else Base(0, position(1, 0), position(1, 0), ())
+        if not base.named:
+            # The first base of a cell has FORMAT, and nothing else.
+            found.write_file(FORMAT, before.read_file(FORMAT))
+        log = [found.slots[number] for number in range(base.slot, found.end)]
+        lay_out_base(cast(FileSystem, _Local(found)), ROOT, CELL, found, base.named, log, base.redo, base.instant)
+        found.calls.clear()
+        return found
+
+
+class _Local:
+    """The disk without its bucket."""
+
+    def __init__(self, disk: BucketDisk) -> None:
+        self._disk = disk
+
+    def open(self, path: str, *, create: bool = False, exclusive: bool = False, write: bool = True) -> File:
+        return SimDisk.open(self._disk, path, create=create, exclusive=exclusive, write=write)
+
+    def rename(self, source: str, target: str) -> None:
+        SimDisk.rename(self._disk, source, target)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._disk, name)
