@@ -39,10 +39,12 @@ _log = structlog.get_logger("broker.supervisor")
 
 #: Connections that may wait for a gateway.
 BACKLOG: Final = 2048
-#: A process that ended is started again after this time, which doubles with each end until it has run for STEADY_S.
+#: A process that ended is started again after this time, which doubles with each end (`backoff_after`).
 MIN_BACKOFF_S: Final = 0.1
 MAX_BACKOFF_S: Final = 10.0
-STEADY_S: Final = 60.0
+#: A process that ran for this time, and for so many times its last wait, starts again after the shortest wait.
+STEADY_S: Final = 10.0
+STEADY_WAITS: Final = 10
 #: Whether the cells are ready is asked this often.
 LOOK_S: Final = 0.05
 #: The longest path of a unix socket on Linux, and the longest name of one in a set.
@@ -50,6 +52,18 @@ _MAX_SOCKET_PATH: Final = 107
 _LONGEST_NAME: Final = len("/cell-0000.http")
 #: A process with one of these codes would end in the same way again.
 _FINAL: Final = (ExitCode.CANNOT_START, ExitCode.BAD_SETTINGS)
+
+
+def backoff_after(waited_s: float, ran_s: float) -> float:
+    """How long to wait before the next start of a process that ran for `ran_s` seconds. `waited_s`: the wait before it
+    ran, 0 before its first start. Pure.
+
+    A process that ends at once again and again is started every 10 s. One that is killed now and then is away for
+    little more than its start takes, and less than a tenth of the time in any case.
+    """
+    if not waited_s or ran_s >= max(STEADY_S, STEADY_WAITS * waited_s):
+        return MIN_BACKOFF_S
+    return min(MAX_BACKOFF_S, waited_s * 2)
 
 
 class Child:
@@ -72,7 +86,7 @@ class Child:
 
     async def run(self) -> None:
         """Keep the process running until `stop`, or until its code says that it cannot run."""
-        backoff_s = MIN_BACKOFF_S
+        waited_s = 0.0
         loop = asyncio.get_running_loop()
         while not self._stopping:
             self._began = loop.time()
@@ -87,12 +101,11 @@ class Child:
             if code in _FINAL and not self.restarts:
                 self.code = code
                 return
-            _log.error("process_ended", process=self.name, exit_code=code, again_in_s=backoff_s)
+            waited_s = backoff_after(waited_s, loop.time() - self._began)
+            _log.error("process_ended", process=self.name, exit_code=code, again_in_s=waited_s)
             self.restarts += 1
             self._on_restart()
-            backoff_s = MIN_BACKOFF_S if loop.time() - self._began >= STEADY_S else backoff_s
-            await asyncio.sleep(backoff_s)
-            backoff_s = min(MAX_BACKOFF_S, backoff_s * 2)
+            await asyncio.sleep(waited_s)
 
     def stop(self) -> None:
         """End it: with SIGTERM, so that it drains. A second call shortens the drain."""

@@ -548,7 +548,7 @@ def measure(cases: list[Case], options: argparse.Namespace) -> list[Row]:
 def _measured_all(own: OpenBroker, cases: list[Case], seconds: float) -> Iterator[Row]:
     own.start()
     own.fill()
-    with Prober(own.host, own.port, own.pid, own.settings.get("TLS_CERT", "")) as prober:
+    with Prober(own.host, own.port, own.serving_pid, own.settings.get("TLS_CERT", "")) as prober:
         for case in cases:
             row = _measured(own, prober, case, seconds)
             print(_line(row), flush=True)

@@ -95,6 +95,14 @@ class OwnBroker(OwnServer):
         }
         return inherited | self._others | own | {f"TOPICS_{name}": value for name, value in self.settings.items()}
 
+    @property
+    def serving_pid(self) -> int:
+        """The process whose event loop takes HTTP requests: this one, or the first gateway of a set of cells."""
+        for child in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split():
+            if b"broker.gateway" in Path(f"/proc/{child}/cmdline").read_bytes():
+                return int(child)
+        return self.pid
+
     def kill(self) -> None:
         """SIGKILL, and wait until the process is gone. `start` continues with the same data."""
         if self._process is not None:
