@@ -26,6 +26,11 @@ class BackupError(AnswerModel):
     message: str
 
 
+class CellInstant(AnswerModel):
+    cell: int
+    taken_ms: int
+
+
 class BackupAnswer(AnswerModel):
     """The running backup, or the last one. The result is set when the state is done or failed."""
 
@@ -37,7 +42,12 @@ class BackupAnswer(AnswerModel):
     total_bytes: int | None = Field(None, description="Bytes to read, as far as is known.")
     number: int | None = None
     cluster_id: str | None = None
-    taken_ms: int | None = Field(None, description="The time whose state the backup contains.")
+    taken_ms: int | None = Field(
+        None, description="The time whose state the backup contains; of a set of cells, the earliest one."
+    )
+    cells: list[CellInstant] | None = Field(
+        None, description="The time of each cell, since each is backed up as of its own. Absent without cells."
+    )
     seconds: float | None = None
     topics: int | None = None
     segments: int | None = None

@@ -13,7 +13,16 @@ from broker.gateway.asking import Asking, Part, refused
 
 #: The largest body of a request that carries no records.
 _MOST_BYTES: Final = 1 << 20
-_SUMMED: Final = ("done_bytes", "total_bytes", "copied_bytes", "reused_bytes", "files")
+_SUMMED: Final = (
+    "done_bytes",
+    "total_bytes",
+    "topics",
+    "segments",
+    "copied_bytes",
+    "reused_bytes",
+    "referenced_segments",
+    "referenced_bytes",
+)
 _HIGHEST: Final = ("number", "seconds")
 #: The state of the whole backup is the first of these that some cell reports.
 _STATES: Final = ("failed", "running", "none", "done")
@@ -62,6 +71,19 @@ def _merged(request: Request, parts: list[Part]) -> Answer:
         values = [each[name] for each in decoded if name in each]
         if values:
             answer[name] = sum(values) if name in _SUMMED else max(values)
+    heads: dict[str, int] = {}
+    for each in decoded:
+        heads.update(each.get("heads", {}))
+    if any("heads" in each for each in decoded):
+        answer["heads"] = heads
+    taken = [
+        {"cell": part.cell, "taken_ms": each["taken_ms"]}
+        for part, each in zip(parts, decoded, strict=True)
+        if "taken_ms" in each
+    ]
+    if taken:
+        answer["taken_ms"] = min(each["taken_ms"] for each in taken)
+        answer["cells"] = taken
     if error := next((each["error"] for each in decoded if "error" in each), None):
         answer["error"] = error
     answer["performance"] = {"server_total_ms": round(request.elapsed_ms(), 3)}

@@ -47,7 +47,12 @@ def ensure_dir(fs: FileSystem, path: str) -> None:
     ensure_dir(fs, parent)
     made = not fs.is_dir(path)
     if made:
-        fs.mkdir(path)
+        try:
+            fs.mkdir(path)
+        except FileExistsError:
+            # Cells that begin a backup together create the same parents.
+            if not fs.is_dir(path):
+                raise
     try:
         fs.sync_dir(parent)
     except OSError as error:

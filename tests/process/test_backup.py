@@ -324,3 +324,31 @@ def test_links_do_not_lead_out_of_backup_dir(broker: BrokerProcess, tmp_path: Pa
     for directory in ("way-out/x", "../x", "/", "nightly/../../x"):
         status, _ = broker.call("POST", "/v0/admin/backup", {"directory": directory})
         assert status == 400, directory
+
+
+def test_a_set_of_cells_is_backed_up_and_restored_into_a_larger_one(tmp_path: Path) -> None:
+    names = [f"orders-{number}" for number in range(6)]
+    with BrokerProcess(tmp_path, cells=2, wal_shards=1, backup_dir=tmp_path / "backups") as broker:
+        broker.start()
+        for name in names:
+            broker.ok("POST", f"/v0/topics/{name}", {"records": [{"data": name}]})
+        done = topics(broker, "backup", "nightly")
+        assert (done.returncode, done.stderr) == (0, "")
+        assert f"Backup 1 is in {tmp_path}/backups/nightly: 2 cells, each as of an instant from 2" in done.stdout
+        assert "6 topics" in done.stdout
+        found = json.loads(topics(broker, "backup", "nightly", "--json").stdout)
+        assert found["heads"] == dict.fromkeys(names, 1)
+        assert broker.stop() == 0
+        fewer = topics(broker, "restore", tmp_path / "backups" / "nightly", tmp_path / "fewer", "--cells", 1)
+        assert (fewer.returncode, "2 cells or more" in fewer.stderr) == (1, True)
+        more = topics(broker, "restore", tmp_path / "backups" / "nightly", tmp_path / "more", "--cells", 3)
+        assert (more.returncode, more.stderr) == (0, "")
+    (tmp_path / "second").mkdir()
+    with BrokerProcess(tmp_path / "second", data_dir=tmp_path / "more", cells=3, wal_shards=1) as broker:
+        broker.start()
+        assert [each["topic"] for each in broker.ok("GET", "/v0/topics")["topics"]] == names
+        for name in names:
+            [record] = broker.ok("POST", f"/v0/topics/{name}/diff", {"from_seq": 0})["records"]
+            assert record["data"] == name
+        assert len(broker.ok("GET", "/v0/cluster")["cells"]) == 3
+        assert broker.stop() == 0

@@ -18,6 +18,13 @@ class BackupError(msgspec.Struct, frozen=True, kw_only=True):
     message: str
 
 
+class CellInstant(msgspec.Struct, frozen=True, kw_only=True):
+    """The instant as of which a cell was backed up, ms since the epoch."""
+
+    cell: int
+    taken_ms: int
+
+
 class Backup(msgspec.Struct, frozen=True, kw_only=True):
     """The backup in progress, or the last one. `state`: none, running, done, failed; sizes are bytes."""
 
@@ -35,6 +42,8 @@ class Backup(msgspec.Struct, frozen=True, kw_only=True):
     referenced_segments: int = 0
     referenced_bytes: int = 0
     heads: dict[str, int] = msgspec.field(default_factory=dict[str, int])
+    #: Of a set of cells.
+    cells: list[CellInstant] = []
     error: BackupError | None = None
 
 

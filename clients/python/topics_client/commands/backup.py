@@ -61,7 +61,7 @@ def backup(
     as_json: JsonOption = False,
     reach: Reach = ANY,
 ) -> None:
-    """Back up all topics as of one instant, while the broker runs.
+    """Back up all topics as of one instant, while the broker runs. In a set of cells, each has an instant of its own.
 
     DIR keeps the two newest backups; unchanged files of the last one are not copied again. The broker writes the
     backup: start it with TOPICS_BACKUP_DIR. If this program is interrupted, the broker continues the backup.
@@ -87,6 +87,9 @@ def restore(
     source: Annotated[str, Argument(metavar="BACKUP", help="The backup directory.")],
     directory: Annotated[Path, Argument(metavar="DIR", help="The data directory to make: missing or empty.")],
     number: Annotated[int, Option("--number", min=0, metavar="N", help="This backup; 0 = the newest.")] = 0,
+    cells: Annotated[
+        int, Option("--cells", min=0, metavar="N", help="Cells of the restored set; 0 = as many as the backup has.")
+    ] = 0,
     cold_dir: ColdDirOption = "",
     as_json: Annotated[bool, Option("--json", help="Output for programs, errors included.")] = False,
 ) -> None:
@@ -96,6 +99,7 @@ def restore(
     are told that its topics were created again, and start from their first records.
     """
     options = ["--number", str(number)] if number else []
+    options += ["--cells", str(cells)] if cells else []
     _storage("restore", source, str(directory), *options, cold_dir=cold_dir, as_json=as_json)
 
 
@@ -131,7 +135,12 @@ def _wait(client: Client, found: Backup) -> Backup:
 
 
 def _print(done: Backup) -> None:
-    say(f"Backup {done.number} is in {done.directory}: all topics as of {moment(done.taken_ms)}.")
+    if done.cells:
+        first, last = min(each.taken_ms for each in done.cells), max(each.taken_ms for each in done.cells)
+        instants = f"{amount(len(done.cells), 'cell')}, each as of an instant from {moment(first)} to {moment(last)}"
+    else:
+        instants = f"all topics as of {moment(done.taken_ms)}"
+    say(f"Backup {done.number} is in {done.directory}: {instants}.")
     say(
         f"{size(done.copied_bytes)} copied, {size(done.reused_bytes)} re-used of earlier backups, "
         f"{amount(done.topics, 'topic')}, {amount(done.segments, 'segment')}, {done.seconds:.1f} s."
