@@ -7,7 +7,7 @@ program uses it; `BlockingEngine` is for programs without an event loop.
 
 from storage import errors
 from storage.blocking import BlockingEngine
-from storage.cell_set import ENTRY_KIND, CellSet, cell_folder, home_cell, open_set, run_folder
+from storage.cell_set import CellSet, cell_folder, home_cell, open_set, run_folder
 from storage.config import (
     MAX_LEASE_MS,
     MIN_LEASE_MS,
@@ -69,6 +69,7 @@ from storage.records import (
 )
 from storage.state.consumers import Consistency, ConsumerConfig, ConsumerState
 from storage.stopped import StoppedDirectory, StoppedLog, open_records
+from storage.topics import ENTRY_KIND
 from storage.tracing import HasBody, Move
 
 __all__ = [

@@ -63,8 +63,8 @@ async def restore_set(
     """Restore the backups of a set into `root`. On return, `root` is a set of as many cells, or of more if `cells` says
     so.
 
-    Each cell keeps its number and its topics. If there are more cells than before, the new home cells of names are told
-    which cells have the topics.
+    Each cell keeps its number and its topics. The home cells of names are told which cells have the topics, and the
+    other way round.
 
     Raises the errors of `restore`; then the directory is empty again. After a crash, no broker starts in the directory.
     """
@@ -90,8 +90,8 @@ async def restore_set(
                 )
                 for cell in range(count)
             ]
-            if cells > count:
-                await write_entries(root, cells, options or Options(), {"fs": fs})
+            # There may be more cells; and an entry may be in the backup of one cell that the other got later.
+            await write_entries(root, cells, options or Options(), {"fs": fs})
             write_set(fs, root, CellSet(set_id=uuid.uuid4().hex, cells=cells))
             fs.unlink(layout.join(root, layout.RESTORING))
             fs.sync_dir(root)

@@ -20,7 +20,6 @@ import msgspec
 
 from storage.cell_set import (
     CELLS_FILE,
-    ENTRY_KIND,
     INTENT_FILE,
     CellsDiffer,
     CellSet,
@@ -34,6 +33,7 @@ from storage.options import Options
 from storage.platform import FileSystem, ensure_dir, layout, replace_file, take_lock
 from storage.records import MAX_CELLS
 from storage.segments import names
+from storage.topics import ENTRY_KIND, entry_cell
 
 #: The contents of a data directory. FORMAT is moved first: without it, a program that does not know sets refuses the
 #: rest.
@@ -135,6 +135,12 @@ async def write_entries(root: str, cells: int, options: Options, seams: dict[str
                 if (home := home_cell(name, cells)) != cell:
                     foreign += 1
                     entries[cell][name] = entries[home][name] = cell
+            for name, value in engine.states.items(ENTRY_KIND):
+                # A topic of that name that was deleted: its next home has to know where the next one is made.
+                its_cell, home = entry_cell(value), home_cell(name, cells)
+                if name not in engine.catalog.topics and home != its_cell:
+                    entries[its_cell].setdefault(name, its_cell)
+                    entries[home].setdefault(name, its_cell)
             await _put(engine, entries[cell])
             entries[cell] = {}
     for cell in range(cells):

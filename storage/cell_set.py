@@ -23,10 +23,6 @@ from storage.platform import FileSystem, ensure_dir, layout, replace_file
 CELLS_FILE: Final = "cells.json"
 #: The future content of CELLS_FILE, while an existing directory is made a set (`storage.cell_init`).
 INTENT_FILE: Final = "cells.json.init"
-#: The kind of the entries that say which cell has a topic that is not in its home cell. The key is the topic's name,
-#: the value the cell's number in decimal. The home cell and the cell with the topic both have the entry. It stays when
-#: the topic is deleted, so that a new topic of that name is made in the same cell.
-ENTRY_KIND: Final = "cell_of_topic"
 _VERSION = 1
 _FOLDER = re.compile(r"cell-(\d{2,})")
 

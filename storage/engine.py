@@ -114,7 +114,7 @@ from storage.segments.tiering.relocator import Relocator
 from storage.snapshot import Snapshotter
 from storage.state import Catalog, Topic
 from storage.state.consumers import Consistency, ConsumerConfig, ConsumerRead, ConsumerState, Start
-from storage.topics import Expiry, Producers, States, TopicAdmin
+from storage.topics import Expiry, Placing, Producers, States, TopicAdmin
 from storage.tracing import Tracer
 
 _log = structlog.get_logger("storage")
@@ -173,10 +173,13 @@ class Engine:
         self.appender = Appender(logs, self.reservations, self.admin, self.producers, self.expiry, self.segments)
         self.try_append = self.appender.try_append
         self.try_append_coalesced = self.appender.try_append_coalesced
+        self.placing = Placing(logs, self.states)
         self.queues = self.admin.queues = Queues(
-            logs, self.reader, self.admin, self.expiry, self.appender, tracer=lambda: self.tracer
+            logs, self.reader, self.admin, self.placing, self.expiry, self.appender, tracer=lambda: self.tracer
         )
-        self.routers = Routers(self.appender, self.reader, self.admin, tracer=lambda: self.tracer)
+        self.routers = Routers(
+            self.appender, self.reader, self.admin, self.states, self.placing, tracer=lambda: self.tracer
+        )
         self.consumers = self.admin.consumers = Consumers(logs, self.reader)
         self.backups = Backups(
             BackupSource(
@@ -262,6 +265,7 @@ class Engine:
         if self.failed_shards or self.pending_losses:
             self._distrust_page_cache()  # losses are unannounced, so the next start must find them again
         self._start_workers()
+        self.placing.start()
         await self.queues.start()
         self.routers.start()
         self.consumers.start()
@@ -365,7 +369,7 @@ class Engine:
     @property
     def methods_for_neighbours(self) -> dict[str, Method]:
         """What other cells of the set may call, by name. They raise NotReady before the engine is ready."""
-        return {**self.queues.arrivals.methods, **self.routers.departures.methods}
+        return {**self.placing.methods, **self.queues.arrivals.methods, **self.routers.methods_for_neighbours}
 
     def begin_shutdown(self) -> None:
         """End the waits for records and jobs with an error. Everything else continues until `close`."""
@@ -552,7 +556,12 @@ class Engine:
     async def remove_topic(self, name: str, *, if_empty: bool = False) -> list[str] | None:
         """Like `delete_topic`. Returns the names of the deleted routers; None: the topic did not exist."""
         self.check_open()
-        return await self.admin.delete(name, if_empty=if_empty)
+        topic = self.catalog.topics.get(name)
+        routers = await self.routers.out_of(name) if topic is not None else set[tuple[str, int]]()
+        removed = await self.admin.delete(name, if_empty=if_empty)
+        if removed is None or topic is None:
+            return removed
+        return sorted([*removed, *await self.routers.topic_gone(name, topic.topic_id, routers)])
 
     # -- records -----------------------------------------------------------------------------------------------------
 

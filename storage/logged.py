@@ -222,6 +222,21 @@ LOGGED: Final = (
         "Look at the error.",
     ),
     Event(
+        "router_not_resolved", "info", "router error",
+        "Cell 0 cannot find out now whether a router exists in the cell that runs it; it asks again every second.",
+        "Nothing; or look at why that cell is away.",
+    ),
+    Event(
+        "router_not_in_graph", "error", "error",
+        "Routers of cell 0 are not in the graph of all routers, since there is no room for their entries.",
+        "Increase `TOPICS_MAX_STATES` and restart.",
+    ),
+    Event(
+        "entry_not_told", "info", "topic error",
+        "The cell of a topic cannot be told now that the topic is made there; it is told again every 10 seconds.",
+        "Nothing; or look at why that cell is away.",
+    ),
+    Event(
         "router_behind", "warning", "router lag",
         "For a minute, the router did not catch up with its source, and its lag has grown.",
         "Write less, or give the broker more processor time. Records that the source evicts before they are copied are "

@@ -33,6 +33,11 @@ class Neighbours(Protocol):
         """Returns the cell that has the topic of that name, or would have it, as far as this cell knows."""
         ...
 
+    @property
+    def home(self) -> Callable[[str], int]:
+        """Tells the cell that decides about a name."""
+        ...
+
     async def call(self, cell: int, method: str, argument: Any, *, timeout_s: float = CALL_S) -> Any:
         """Call a method of another cell and return its result.
 
@@ -43,6 +48,8 @@ class Neighbours(Protocol):
 
 class OvertakenCall(Unavailable):
     """The call arrived after its caller had stopped waiting for it, and was not carried out."""
+
+    code = "not_ready"
 
 
 class Era:

@@ -12,7 +12,7 @@ import msgspec
 
 from broker.cells.neighbours import PeerNeighbours
 from broker.cells.peers import Method, Peers, PeerServer
-from storage import ENTRY_KIND, NotMine, home_cell
+from storage import NotMine, home_cell
 
 if TYPE_CHECKING:
     from storage import Engine
@@ -66,7 +66,7 @@ class Cells:
         self.handlers: dict[str, Method] = {"ready": _ready, **engine.methods_for_neighbours}
         self._server = PeerServer(role.peer_socket(self.me), self.handlers)
         engine.admin.check_home = self.check_mine
-        engine.join(PeerNeighbours(self.me, self.owner, self.peers))
+        engine.join(PeerNeighbours(self.me, self.owner, self.home, self.peers))
 
     async def start(self) -> None:
         """Accept calls from other cells. Called when the engine is ready."""
@@ -84,10 +84,7 @@ class Cells:
     def owner(self, topic: str) -> int:
         """The cell that has this topic, or would have it. This cell knows that for its own topics and for names whose
         home it is. For any other name it returns the home cell."""
-        if topic in self._engine.catalog.topics:
-            return self.me
-        entry = self._engine.states.get(ENTRY_KIND, topic)
-        return self.home(topic) if entry is None else int(entry)
+        return self._engine.placing.owner(topic)
 
     def is_mine(self, topic: str) -> bool:
         """Whether this cell has this topic, or would have it."""

@@ -63,9 +63,9 @@ async def change(engine: Engine, router: str, asked: RouterChange) -> RouterStat
     return await engine.routers.change(router, lambda old: Definition.from_map({**old.to_map(), **named}))
 
 
-def describe(engine: Engine, router: str) -> RouterState:
-    """The state of a router. Raises InvalidRequest, RouterNotFound."""
-    return engine.routers.state(router)
+async def describe(engine: Engine, router: str) -> RouterState:
+    """The state of a router. Raises InvalidRequest, RouterNotFound, Unavailable."""
+    return await engine.routers.describe(router)
 
 
 def ends(source: str | None, dest: str | None) -> list[str]:

@@ -31,6 +31,7 @@ from storage.queues.targets import Target, Targets
 from storage.records import StoredRecord
 from storage.state import Topic
 from storage.state.queues import DEAD, LeaseEntry, Move, limits_of
+from storage.topics import Placing
 from storage.tracing import Tracer, moving
 
 _log = structlog.get_logger("storage")
@@ -54,11 +55,13 @@ class MovedJobs(NamedTuple):
 class Mover:
     """One task for each log that has something to move."""
 
-    def __init__(self, shared: SharedQueues, appender: Appender, tracer: Callable[[], Tracer | None]) -> None:
+    def __init__(
+        self, shared: SharedQueues, appender: Appender, placing: Placing, tracer: Callable[[], Tracer | None]
+    ) -> None:
         """`tracer` returns the tracer, or None."""
         self._shared = shared
         self._logs = shared.logs
-        self.targets = Targets(appender, shared.topics)
+        self.targets = Targets(appender, shared.topics, placing)
         self._tracer = tracer
         self._tasks: dict[int, asyncio.Task[None]] = {}
         #: (source topic_id, seq) of moves in progress, redrives included.

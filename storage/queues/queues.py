@@ -33,7 +33,7 @@ from storage.reads import Reader
 from storage.records import QueueFigures
 from storage.state import Log, Topic
 from storage.state.queues import Holder, Job, JobState, JobView, LeaseTable, Redriven, Settled
-from storage.topics import Expiry, TopicAdmin
+from storage.topics import Expiry, Placing, TopicAdmin
 from storage.tracing import Tracer
 
 #: The most jobs in one claim, ack, nack or extend.
@@ -53,6 +53,7 @@ class Queues:
         logs: Logs,
         reader: Reader,
         topics: TopicAdmin,
+        placing: Placing,
         expiry: Expiry,
         appender: Appender,
         tracer: Callable[[], Tracer | None],
@@ -60,10 +61,11 @@ class Queues:
         """`tracer`: see `Mover`."""
         self._logs = logs
         self._topics = topics
+        self._placing = placing
         self._expiry = expiry
         self._shared = shared = SharedQueues(logs, reader, topics, self._ring)
         self.stats, self.alarms, self.ahead = shared.stats, shared.alarms, shared.ahead
-        self.mover = Mover(shared, appender, tracer)
+        self.mover = Mover(shared, appender, placing, tracer)
         #: The methods that other cells call to move records here.
         self.arrivals = Arrivals(shared, self.mover.targets, self)
         #: The records examined by the last redrive.
@@ -558,7 +560,7 @@ class Queues:
         if source is None and (source := queue.topic.config.dead_letter) is None:
             raise InvalidRequest(f"{name} has no dead letter topic: name the source in `from`.", field="from")
         check_topic_name(source)
-        cell = self._cell_of(source)
+        cell = await self._cell_of(source)
         if cell is not None:  # moves begin where the records are
             wanted = [*seqs] if seqs is not None else None
             argument = [queue.topic.topic_id, name, source, max, rate_per_s, dry_run, wanted]
@@ -572,12 +574,13 @@ class Queues:
             raise TopicNotFound(name)
         return await redrive(self._shared, self, dest, source, max, rate_per_s, dry_run=dry_run, seqs=seqs)
 
-    def _cell_of(self, name: str) -> int | None:
-        """The other cell that has the topic of that name. None if this cell has it, or would have it."""
+    async def _cell_of(self, name: str) -> int | None:
+        """The other cell that has the topic of that name. None if this cell has it, or would have it. Raises
+        StorageError."""
         neighbours = self._logs.neighbours
         if neighbours is None or name in self._logs.catalog.topics:
             return None
-        cell = neighbours.owner(name)
+        cell, _ = await self._placing.find(name)
         return None if cell == neighbours.me else cell
 
     def figures(self, name: str) -> QueueFigures:

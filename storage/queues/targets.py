@@ -21,7 +21,7 @@ from storage.log import Appender, Logs, Write
 from storage.neighbours import Era, Neighbours
 from storage.records import StoredBodies, cell_of
 from storage.state import Topic
-from storage.topics import TopicAdmin
+from storage.topics import Placing, TopicAdmin
 
 #: The most topics of other cells that are known by name and by id.
 MAX_KNOWN: Final = 4096
@@ -161,8 +161,9 @@ class ForeignTarget:
 class Targets:
     """Finds the targets of moves."""
 
-    def __init__(self, appender: Appender, topics: TopicAdmin) -> None:
+    def __init__(self, appender: Appender, topics: TopicAdmin, placing: Placing) -> None:
         self.appender = appender
+        self._placing = placing
         self._logs: Logs = appender.logs
         self._topics = topics
         self.era = Era(self._logs.clock.monotonic_ns)
@@ -186,15 +187,17 @@ class Targets:
         return known if known.exists else None
 
     async def named(self, name: str, durability: TopicConfig) -> Target:
-        """The topic of that name. If it is missing, it is created with this config in the cell that its name belongs
-        to. Raises StorageError."""
+        """The topic of that name. If it is missing, it is created with this config: in this cell, unless the home cell
+        of the name has decided otherwise. Raises StorageError."""
         neighbours = self._logs.neighbours
         there = self._logs.catalog.topics.get(name)
-        cell = None if there is not None or neighbours is None else neighbours.owner(name)
-        if neighbours is None or cell is None or cell == neighbours.me:
+        if there is not None or neighbours is None:
             return OwnTarget(self.appender, await ensure(self._logs, self._topics, name, durability))
         known = self._named.get(name)
         if known is None or not known.exists:
+            cell = await self._placing.here(name)
+            if cell == neighbours.me:
+                return OwnTarget(self.appender, await ensure(self._logs, self._topics, name, durability))
             topic_id = await self._ensure_there(neighbours, cell, name, durability)
             known = self._known.get(topic_id)
             if known is None or not known.exists:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -25,9 +25,10 @@ from storage.errors import (
 )
 from storage.format import control
 from storage.log import TOPIC_NAME, Logs, encode_controls
+from storage.records import cell_of
 from storage.state import Topic, check_unpartitioned
 from storage.state.routers import Definition, Router, Start, find_cycle
-from storage.topics import TopicAdmin
+from storage.topics import Placing, TopicAdmin
 
 ROUTER_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:>-]{0,254}")
 
@@ -56,19 +57,46 @@ class Begin(NamedTuple):
     topic_id: int
     head: int
     live_floor: int
+    #: It was made for the router.
+    made: bool = False
 
     def cursor(self, definition: Definition) -> int:
         """Where the router begins. Records lost or deleted before that are no loss of the router."""
         return self.head if definition.start == Start.HEAD else self.live_floor - 1
 
 
-class RouterAdmin:
-    """Operations on whole routers."""
+def check_ends(name: str, definition: Definition, old: Definition) -> None:
+    """Raises TopicIncompatible for another source or dest than before."""
+    for field in ("source", "dest"):
+        before = getattr(old, field)
+        if getattr(definition, field) != before:
+            raise TopicIncompatible(f"The {field} of {name} is {before}; it cannot be changed.", field=field)
 
-    def __init__(self, logs: Logs, topics: TopicAdmin) -> None:
+
+def check_cycle(others: Iterable[Definition], definition: Definition) -> None:
+    """Raises RouterCycle if a new definition closes a cycle with those of other routers."""
+    if definition.allow_cycle:
+        return
+    cycle = find_cycle(((other.source, other.dest) for other in others), definition.source, definition.dest)
+    if cycle is not None:
+        raise RouterCycle(f"The router would close a circle: {' → '.join(cycle)}.", cycle=cycle)
+
+
+def check_room(routers: int, limit: int) -> None:
+    """Raises LimitReached if there can be no router besides so many."""
+    if limit and routers >= limit:
+        raise LimitReached(f"There are {limit} routers, which is the limit.", limit="max_routers", max=limit)
+
+
+class RouterAdmin:
+    """Operations on whole routers of one engine."""
+
+    def __init__(self, logs: Logs, topics: TopicAdmin, placing: Placing) -> None:
         self._logs = logs
         self._topics = topics
-        self._one_at_a_time = asyncio.Lock()
+        self._placing = placing
+        #: Held while a router is made, changed or deleted.
+        self.one_at_a_time = asyncio.Lock()
 
     # -- making --------------------------------------------------------------------------------------------------------
 
@@ -80,7 +108,7 @@ class RouterAdmin:
         """
         check_router_name(name)
         check_definition(definition)
-        async with self._one_at_a_time:
+        async with self.one_at_a_time:
             return await self._put(name, definition)
 
     async def alter(self, name: str, changed: Callable[[Definition], Definition]) -> Router:
@@ -89,7 +117,7 @@ class RouterAdmin:
         No other change can happen in between. Raises RouterNotFound, and as `changed` and `put`.
         """
         check_router_name(name)
-        async with self._one_at_a_time:
+        async with self.one_at_a_time:
             old = self._logs.catalog.routes.by_name.get(name)
             if old is None:
                 self._check_known()
@@ -98,44 +126,47 @@ class RouterAdmin:
             return router
 
     async def _put(self, name: str, definition: Definition) -> tuple[Router, bool]:
+        routes = self._logs.catalog.routes
+        old = routes.by_name.get(name)
+        if old is not None:
+            check_ends(name, definition, old.definition)
+        check_cycle((router.definition for router in routes.by_name.values() if router is not old), definition)
+        if old is None:
+            check_room(len(routes.by_name), self._logs.options.max_routers)
+        return await self.put_held(name, definition)
+
+    async def put_held(self, name: str, definition: Definition) -> tuple[Router, bool]:
+        """The same by whoever holds `one_at_a_time` and knows what other routers there are."""
         self._logs.check_open()
         routes = self._logs.catalog.routes
         old = routes.by_name.get(name)
-        self._check(name, definition, old)
+        self._check_topics(definition)
         made: list[str] = []
+        begin: Begin | None = None
         try:
             begin = await self._begin_elsewhere(definition.source)
             for topic in (definition.source, definition.dest) if begin is None else (definition.dest,):
                 await self._make(topic, made)
+            if old is not None and begin is not None and old.source_id != begin.topic_id:
+                await self._delete(old)  # that source is gone: it was about to end
+                old = None
             router = await self._write(name, definition, old, begin)
         except StorageError:
             await self._unmake(made)
+            if begin is not None and begin.made:
+                await self._unmake_elsewhere(begin.topic_id, definition.source)
             raise
         return router, old is None
 
-    def _check(self, name: str, definition: Definition, old: Router | None) -> None:
+    def _check_topics(self, definition: Definition) -> None:
         logs = self._logs
-        routes, topics = logs.catalog.routes, logs.catalog.topics
+        topics = logs.catalog.topics
         for field, topic in (("source", definition.source), ("dest", definition.dest)):
             check_unpartitioned(logs.catalog, topic, f"the {field} of a router", field)
             found = topics.get(topic)
             missing = found is None or found.provisional
             if missing and topic == definition.dest and not definition.create_dest:
                 raise TopicNotFound(topic)
-        if old is not None:
-            for field in ("source", "dest"):
-                before = getattr(old.definition, field)
-                if getattr(definition, field) != before:
-                    raise TopicIncompatible(f"The {field} of {name} is {before}; it cannot be changed.", field=field)
-        if not definition.allow_cycle:
-            others = [router.definition for router in routes.by_name.values() if router is not old]
-            edges = ((other.source, other.dest) for other in others)
-            cycle = find_cycle(edges, definition.source, definition.dest)
-            if cycle is not None:
-                raise RouterCycle(f"The router would close a circle: {' → '.join(cycle)}.", cycle=cycle)
-        limit = logs.options.max_routers
-        if old is None and limit and len(routes.by_name) >= limit:
-            raise LimitReached(f"There are {limit} routers, which is the limit.", limit="max_routers", max=limit)
         needed = sum(topic not in topics for topic in (definition.source, definition.dest))
         limit = logs.options.max_topics
         if limit and needed and logs.catalog.size + needed > limit:
@@ -147,8 +178,14 @@ class RouterAdmin:
         neighbours = self._logs.neighbours
         if neighbours is None or source in self._logs.catalog.topics:
             return None
-        cell = neighbours.owner(source)
+        cell, _ = await self._placing.find(source)
         return None if cell == neighbours.me else Begin(*await neighbours.call(cell, "source_begin", source))
+
+    async def _unmake_elsewhere(self, topic_id: int, source: str) -> None:
+        neighbours = self._logs.neighbours
+        assert neighbours is not None
+        with suppress(StorageError):
+            await neighbours.call(cell_of(topic_id), "source_unmake", [topic_id, source])
 
     async def _make(self, name: str, made: list[str]) -> None:
         there = self._logs.catalog.topics.get(name)
@@ -222,19 +259,28 @@ class RouterAdmin:
     async def delete(self, name: str) -> bool:
         """Delete the router; False when there is none. Durable on return; nothing is copied after that."""
         check_router_name(name)
-        async with self._one_at_a_time:
-            logs = self._logs
-            logs.check_open()
-            router = logs.catalog.routes.by_name.get(name)
-            if router is None:
-                self._check_known()
-                return False
-            await self._delete(router)
-            return True
+        async with self.one_at_a_time:
+            return await self.delete_held(name)
+
+    async def delete_held(self, name: str) -> bool:
+        """The same by whoever holds `one_at_a_time`."""
+        router = self.find_held(name)
+        if router is None:
+            return False
+        await self._delete(router)
+        return True
+
+    def find_held(self, name: str) -> Router | None:
+        """The router of that name, while nobody changes it. Raises StorageError if only the next start knows."""
+        self._logs.check_open()
+        router = self._logs.catalog.routes.by_name.get(name)
+        if router is None:
+            self._check_known()
+        return router
 
     async def end(self, router: Router) -> bool:
         """Delete this very router, whose source is gone; False: it is gone already. Durable on return."""
-        async with self._one_at_a_time:
+        async with self.one_at_a_time:
             self._logs.check_open()
             if self._logs.catalog.routes.by_id.get(router.router_id) is not router:
                 return False

@@ -1,6 +1,6 @@
 """What other cells read of topics of this one: the side of the source of routers between cells.
 
-All methods only look, so they may be called twice, late or in vain.
+All methods may be called twice, late or in vain: but for a topic that is made for a router, they only look.
 
 Source: docs/cells.md#routers-and-dead-letters-between-cells.
 """
@@ -45,6 +45,7 @@ class Departures:
         """By name."""
         return {
             "source_begin": self._begin,
+            "source_unmake": self._unmake,
             "source_wait": self._wait,
             "source_read": self._read,
             "source_caught_up": self._caught_up,
@@ -54,16 +55,23 @@ class Departures:
         self._logs.check_open()
         return self._logs.catalog.by_id.get(topic_id)
 
-    async def _begin(self, argument: Any) -> tuple[int, int, int]:
-        """(topic_id, head, first live seq) of the topic of that name, made if it is missing."""
+    async def _begin(self, argument: Any) -> tuple[int, int, int, bool]:
+        """(topic_id, head, first live seq, whether it was made now) of the topic of that name."""
         name = argument
         self._logs.check_open()
         check_unpartitioned(self._logs.catalog, name, "the source of a router", "source")
         there = self._logs.catalog.topics.get(name)
+        made = False
         if there is None or there.provisional:
-            await self._topics.put(name, TopicConfig() if there is None else there.config)
+            made = await self._topics.put(name, TopicConfig() if there is None else there.config)
         topic = self._logs.topic(name)
-        return topic.topic_id, topic.log.head, topic.log.marks.live_floor
+        return topic.topic_id, topic.log.head, topic.log.marks.live_floor, made
+
+    async def _unmake(self, argument: Any) -> None:
+        """Delete a topic that was made for a refused router, unless it is used by now."""
+        topic_id, name = argument
+        if self._find(topic_id) is not None:
+            await self._topics.delete(name, if_empty=True)
 
     async def _wait(self, argument: Any) -> tuple[int, bool] | None:
         """(head, whether it is a queue) of the topic as soon as its head is above `seq`, or the wait is over; None: it

@@ -8,29 +8,36 @@ Source: docs/reference/api.md#routers.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from itertools import islice
+from typing import Any
 
 import structlog
 
-from storage.errors import RouterNotFound, StorageError
+from storage.errors import NotMine, RouterNotFound, StorageError
 from storage.log import Appender
+from storage.neighbours import Method
 from storage.reads import Reader
 from storage.routers.admin import RouterAdmin, check_router_name
 from storage.routers.departures import Departures
 from storage.routers.forwarder import Forwarder, Forwarding
+from storage.routers.graph import Graph
+from storage.routers.orders import GRAPH_CELL, Orders
 from storage.routers.sources import ForeignSources
 from storage.routers.values import RouterState
 from storage.routers.waiting import Waited, Waiting
 from storage.routers.windows import Windows
 from storage.state import Catalog, Log
 from storage.state.routers import Definition, Router
-from storage.topics import TopicAdmin
+from storage.topics import Placing, States, TopicAdmin
 from storage.tracing import Tracer
 
 _log = structlog.get_logger("storage")
 
 PERSIST_INTERVAL_S = 1.0
+#: How long the deletion of a topic waits for its routers in other cells.
+GONE_S = 5.0
 #: A router that has not caught up for this long, and has fallen this many seqs further behind, is logged.
 BEHIND_AFTER_MS, BEHIND_BY = 60_000, 10_000
 
@@ -39,11 +46,23 @@ class Routers:
     """See the module."""
 
     def __init__(
-        self, appender: Appender, reader: Reader, topics: TopicAdmin, tracer: Callable[[], Tracer | None]
+        self,
+        appender: Appender,
+        reader: Reader,
+        topics: TopicAdmin,
+        states: States,
+        placing: Placing,
+        tracer: Callable[[], Tracer | None],
     ) -> None:
         """`tracer` as of `Forwarding`."""
         self._logs = logs = appender.logs
-        self._admin = RouterAdmin(logs, topics)
+        self._admin = RouterAdmin(logs, topics, placing)
+        self._orders = Orders(logs, self._admin, placing, self._made, self.state)
+        #: In cell 0 of a set: the routers of all cells.
+        self.graph = Graph(logs, states, placing, self._orders)
+        #: Routers of this cell that have ended, until cell 0 is told.
+        self._ended: set[str] = set()
+        self._telling: asyncio.Task[None] | None = None
         self._forwarders: dict[int, Forwarder] = {}
         self._stopped = False
         self.windows = Windows(logs, reader)
@@ -54,6 +73,11 @@ class Routers:
         self.departures = Departures(logs, topics, self.windows, self._waiting)
         #: Routers whose sources in other cells are gone, while they are being deleted.
         self._ending: dict[int, asyncio.Task[None]] = {}
+
+    @property
+    def methods_for_neighbours(self) -> dict[str, Method]:
+        """What other cells call, by name."""
+        return {**self.departures.methods, **self._orders.methods, **self.graph.methods}
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
@@ -66,11 +90,17 @@ class Routers:
         """After recovery: forwarding continues from the cursors."""
         for router in list(self._logs.catalog.routes.by_id.values()):
             self._kick(router)
+        if self._has_graph:
+            self.graph.start()
         self._logs.runtime.supervisor.start("routers", PERSIST_INTERVAL_S, self._persist)
 
     async def stop(self) -> None:
         """Stop forwarding and write the cursors."""
         self._stopped = True
+        await self.graph.stop()
+        if self._telling is not None:
+            self._telling.cancel()
+            await asyncio.gather(self._telling, return_exceptions=True)
         for forwarder in list(self._forwarders.values()):
             await forwarder.stop()
         await self.foreign.stop()
@@ -127,12 +157,31 @@ class Routers:
             _log.warning("router_ended", router=router.name, source=router.definition.source, reason="recreated")
 
     def _dropped(self, router: Router) -> None:
+        if self._logs.neighbours is not None and self._logs.ready and not self._stopped:
+            self._ended.add(router.name)
+            if self._telling is None or self._telling.done():
+                self._telling = self._logs.runtime.loop.create_task(self._tell(), name="storage-routers-ended")
         if router.source_id not in self._logs.catalog.routes.out_of:
             self.foreign.release(router.source_id)
         router.give_up_waiters()
         forwarder = self._forwarders.pop(router.router_id, None)
         if forwarder is not None:
             forwarder.retry()  # it finds that its router is gone
+
+    async def _tell(self) -> None:
+        """Tell cell 0 of routers that have ended; what it is not told, it asks for."""
+        await asyncio.sleep(0)  # several may end at once
+        names, self._ended = [*self._ended], set()
+        if self._has_graph:
+            await self.graph.methods["graph_report"](names)
+        else:
+            with suppress(StorageError):
+                await self._ask_graph("graph_report", names)
+
+    async def _ask_graph(self, method: str, argument: Any) -> Any:
+        neighbours = self._logs.neighbours
+        assert neighbours is not None
+        return await neighbours.call(GRAPH_CELL, method, argument)
 
     async def _persist(self) -> None:
         """Write cursors that have moved without a copy."""
@@ -174,34 +223,87 @@ class Routers:
     async def put(self, name: str, definition: Definition) -> tuple[RouterState, bool]:
         """Create the router or change its definition; True when created. Durable on return. A cancelled call continues.
 
-        Raises InvalidRequest, TopicNotFound, TopicIncompatible, RouterCycle, LimitReached, Unavailable.
+        Raises InvalidRequest, TopicNotFound, TopicIncompatible, RouterCycle, LimitReached, Unavailable; in a set of
+        cells other than in cell 0, NotMine.
         """
-        self._logs.check_open()
+        self._check_graph(name)
         return await asyncio.shield(asyncio.ensure_future(self._put(name, definition)))
 
     async def _put(self, name: str, definition: Definition) -> tuple[RouterState, bool]:
+        if self._has_graph:
+            return await self.graph.put(name, definition)
         router, created = await self._admin.put(name, definition)
+        return self._made(router), created
+
+    def _made(self, router: Router) -> RouterState:
+        """It was made or changed."""
         self._kick(router)
-        return self.state_of(router), created
+        return self.state_of(router)
+
+    @property
+    def _has_graph(self) -> bool:
+        neighbours = self._logs.neighbours
+        return neighbours is not None and neighbours.me == GRAPH_CELL
+
+    def _check_graph(self, name: str) -> None:
+        """Raises NotMine where the routers of the set are not changed, NotReady."""
+        self._logs.check_open()
+        if self._logs.neighbours is not None and not self._has_graph:
+            raise NotMine(name, GRAPH_CELL)
 
     async def change(self, name: str, changed: Callable[[Definition], Definition]) -> RouterState:
         """Change the router's definition by a function of the present one. Durable on return. A cancelled call
         continues. Raises RouterNotFound, and as `changed` and `put`."""
-        self._logs.check_open()
+        self._check_graph(name)
         return await asyncio.shield(asyncio.ensure_future(self._change(name, changed)))
 
     async def _change(self, name: str, changed: Callable[[Definition], Definition]) -> RouterState:
-        router = await self._admin.alter(name, changed)
-        self._kick(router)
-        return self.state_of(router)
+        if self._has_graph:
+            return await self.graph.change(name, changed)
+        return self._made(await self._admin.alter(name, changed))
 
     async def delete(self, name: str) -> bool:
         """Delete the router; False when there is none. Durable on return. A cancelled call continues."""
-        self._logs.check_open()
-        return await asyncio.shield(asyncio.ensure_future(self._admin.delete(name)))
+        self._check_graph(name)
+        delete = self.graph.delete if self._has_graph else self._admin.delete
+        return await asyncio.shield(asyncio.ensure_future(delete(name)))
+
+    async def describe(self, name: str) -> RouterState:
+        """The state of a router of this engine or, in a set, of the cell that runs it. Raises InvalidRequest,
+        RouterNotFound, NotMine, Unavailable."""
+        if self._logs.neighbours is None:
+            return self.state(name)
+        self._check_graph(name)
+        return await self.graph.describe(name)
+
+    async def out_of(self, topic: str) -> set[tuple[str, int]]:
+        """(name, router_id) of the routers out of a topic of this engine into other cells; none if they cannot be asked
+        for now."""
+        if self._logs.neighbours is None:
+            return set()
+        return await self._ask_about("graph_out_of", [topic, self._logs.neighbours.me])
+
+    async def topic_gone(self, name: str, topic_id: int, routers: set[tuple[str, int]]) -> list[str]:
+        """A topic of this engine was deleted, which these routers led out of. Returns the names of those that have
+        ended; the others do when their cells are there again."""
+        if self._logs.neighbours is None or not routers:
+            return []
+        still = await self._ask_about("graph_topic_gone", [topic_id, name, self._logs.neighbours.me], routers)
+        return sorted(name for name, _ in routers - still)
+
+    async def _ask_about(self, method: str, argument: Any, otherwise: Iterable[Any] = ()) -> set[tuple[str, int]]:
+        try:
+            async with asyncio.timeout(GONE_S):
+                if self._has_graph:
+                    found = await self.graph.methods[method](argument)
+                else:
+                    found = await self._ask_graph(method, argument)
+        except (StorageError, TimeoutError):
+            found = otherwise
+        return {(name, router_id) for name, router_id in found}
 
     def state(self, name: str) -> RouterState:
-        """Raises InvalidRequest, RouterNotFound."""
+        """Of a router of this engine. Raises InvalidRequest, RouterNotFound."""
         check_router_name(name)
         router = self._logs.catalog.routes.by_name.get(name)
         if router is None:

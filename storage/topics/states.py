@@ -34,8 +34,10 @@ class States:
         """(key, value) of a kind, by key."""
         return self._logs.catalog.states.table.items(kind)
 
-    async def put(self, kind: str, key: str, value: bytes) -> None:
+    async def put(self, kind: str, key: str, value: bytes, *, frees: bool = False) -> None:
         """Durable on return; the last value that was put counts, even while others wait. A cancelled call goes on.
+
+        `frees`: the value is on the way to something being deleted, and so it is written on a full disk, too.
 
         Raises InvalidRequest, LimitReached (detail.limit max_states), Unavailable: of these only StorageFailed leaves
         open which value the next start finds.
@@ -46,8 +48,9 @@ class States:
         table, limit = logs.catalog.states.table, logs.options.max_states
         if table.get(kind, key) is None and len(table) >= limit:
             raise LimitReached(f"There are {limit} values, which is the limit.", limit="max_states", max=limit)
-        logs.shards[0].refuse_when_full()
-        await self._write(control.State(kind=kind, key=key, value=value), frees=False)
+        if not frees:
+            logs.shards[0].refuse_when_full()
+        await self._write(control.State(kind=kind, key=key, value=value), frees=frees)
 
     async def delete(self, kind: str, key: str) -> None:
         """Durable on return; writes even if there is no value, for one may be in flight. A cancelled call goes on."""

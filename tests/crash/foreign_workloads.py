@@ -35,17 +35,22 @@ class Routed:
     ended: set[str] = field(default_factory=set[str])
     #: The first record that is certainly for a router.
     begins: dict[str, int] = field(default_factory=dict[str, int])
+    #: Topics that were made.
+    made: set[str] = field(default_factory=set[str])
     #: Whether dest may refuse or lose records.
     bounded: bool = False
 
     async def put(self, name: str, config: TopicConfig = FSYNC) -> None:
+        self.made.add(name)
         while await self.pair.ask(OWNERS[name], lambda engine: engine.put_topic(name, config)) is None:
             pass
 
     async def route(self, name: str, source: str, dest: str, **more: Any) -> None:
+        if dest not in self.made:
+            await self.put(dest)  # in its cell: a router would make it beside its source
         definition = Definition(source=source, dest=dest, **more)
         self.begins[name] = 0 if definition.start is Start.EARLIEST else len(self.sent)
-        while await self.pair.ask(OWNERS[dest], lambda engine: engine.routers.put(name, definition)) is None:
+        while await self.pair.ask(0, lambda engine: engine.routers.put(name, definition)) is None:
             await self.pair.pass_time(10)  # the other cell may have to start first
             self.begins[name] = 0 if definition.start is Start.EARLIEST else len(self.sent)
         self.routers[name] = definition

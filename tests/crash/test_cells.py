@@ -1,4 +1,4 @@
-"""Two cells, either of which is stopped at calls to its disk. What moves between them exists once."""
+"""Cells that are stopped at calls to their disks: what moves between them, and what connects them, is there once."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from tests.crash import foreign_workloads, move_workloads
+from tests.crash import foreign_workloads, graph_workloads, move_workloads
 from tests.support.cell_pair import CellPair
 from tests.support.crash_sweep import SIZES, Size
 from tests.support.pair_sweep import sweep
@@ -30,3 +30,13 @@ def routed(rng: Random) -> foreign_workloads.Routed:
 @pytest.mark.parametrize("name", foreign_workloads.WORKLOADS)
 def test_records_routed_between_cells_are_neither_lost_nor_doubled_by_a_crash(name: str, size: Size) -> None:
     assert sweep(routed, foreign_workloads.WORKLOADS[name], size) == []
+
+
+def asked(rng: Random) -> graph_workloads.Asked:
+    return graph_workloads.Asked(CellPair(rng, graph_workloads.HOMES, count=graph_workloads.CELLS))
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("name", graph_workloads.WORKLOADS)
+def test_routers_of_a_set_and_their_graph_stay_the_same_over_a_crash(name: str, size: Size) -> None:
+    assert sweep(asked, graph_workloads.WORKLOADS[name], size) == []

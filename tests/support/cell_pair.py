@@ -1,4 +1,4 @@
-"""Two engines of a set of cells on simulated disks, in one event loop. Either may stop at any call to its disk.
+"""Two or more engines of a set of cells on simulated disks, in one event loop. Each may stop at any call to its disk.
 
     pair = CellPair(Random(7), owners={"jobs": 0, "dead": 1})
     pair.stop_at(1, CrashPoint(17, When.HALF))
@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from storage import Engine, Options
-from storage.errors import StorageError, Unavailable
+from storage.errors import NotMine, StorageError, Unavailable
 from tests.support.crash_check import End
 from tests.support.crash_run import SMALL, CrashPoint, Cut
 from tests.support.crash_session import ROOT
@@ -63,12 +63,21 @@ class Process:
         self.stopped = asyncio.Event()
         loop = asyncio.get_running_loop()
         disk.on_crash(lambda: None if loop.is_closed() else self.stopped.set())
-        options = msgspec.structs.replace(pair.options, cell=me)
+        options = msgspec.structs.replace(pair.options, cell=me, cells=pair.count)
         self.engine = Engine(ROOT, options, fs=disk, clock=pair.clock, threaded=False)
+        self.engine.admin.check_home = self._check_home
         self.engine.join(self)
 
-    def owner(self, name: str) -> int:
+    def _check_home(self, name: str) -> None:
+        owner = self.owner(name)
+        if owner != self.me:
+            raise NotMine(name, owner)
+
+    def home(self, name: str) -> int:
         return self.pair.owners.get(name, 0)
+
+    def owner(self, name: str) -> int:
+        return self.engine.placing.owner(name)
 
     async def call(self, cell: int, method: str, argument: Any, *, timeout_s: float = 30.0) -> Any:
         if self.disk.crashed:
@@ -112,14 +121,15 @@ class Process:
 class CellPair:
     """See the module."""
 
-    def __init__(self, rng: Random, owners: Mapping[str, int], options: Options = SMALL) -> None:
-        """`owners`: the cell of each topic."""
+    def __init__(self, rng: Random, owners: Mapping[str, int], options: Options = SMALL, count: int = 2) -> None:
+        """`owners`: the home cell of each topic; `count`: how many cells there are."""
         self.rng = rng
         self.owners = owners
         self.options = options
         self.clock = FakeClock()
-        self.disks = [SimDisk(), SimDisk()]
-        self.processes: list[Process | None] = [None, None]
+        self.count = count
+        self.disks = [SimDisk() for _ in range(count)]
+        self.processes: list[Process | None] = [None] * count
         #: Calls between the cells, and ends of processes.
         self.calls = 0
         self.ends = 0
@@ -128,7 +138,7 @@ class CellPair:
         self.disks[cell].crash_at(point.index, point.when)
 
     async def start(self) -> None:
-        for cell in range(2):
+        for cell in range(self.count):
             await self.up(cell)
 
     async def up(self, cell: int) -> Process:
@@ -179,7 +189,7 @@ class CellPair:
             await asyncio.wait({work, stopped}, return_when=asyncio.FIRST_COMPLETED, timeout=0)
             await _turns(50)
             if not work.done() and not stopped.done():
-                for cell in range(2):
+                for cell in range(self.count):
                     if self.processes[cell] is not None:
                         await self.up(cell)
                 await self.clock.advance(20)
@@ -191,7 +201,7 @@ class CellPair:
     async def pass_time(self, ms: float) -> None:
         """Start stopped cells again, so that both run."""
         for _ in range(10):
-            for cell in range(2):
+            for cell in range(self.count):
                 await self.up(cell)
             await self.clock.advance(ms / 10)
 

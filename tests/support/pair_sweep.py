@@ -1,4 +1,4 @@
-"""Stops one of two cells at calls to its disk, in every way, while the other continues, and reports what was wrong.
+"""Stops one of several cells at calls to its disk, in every way, while the others continue, and reports what was wrong.
 
 A failure names what repeats it: `run_pair(body, seed, cell, point)`.
 """
@@ -61,9 +61,9 @@ async def _run(
     await pair.start()
     await body(life)
     if point is not None and rng.randrange(3) == 0:
-        pair.cut_power(1 - cell)  # the other one, too
+        pair.cut_power((cell + 1 + rng.randrange(pair.count - 1)) % pair.count)  # another one, too
     problems = await _at_rest(life)
-    pair.cut_power(rng.randrange(2))
+    pair.cut_power(rng.randrange(pair.count))
     problems += [f"stopped once more: {each}" for each in await _at_rest(life)]
     return problems, life
 
@@ -91,10 +91,10 @@ def sweep(make: Callable[[Random], L], body: Callable[[L], Awaitable[None]], siz
     if problems:
         return [f"no crash, seed {seed}: {problems}"]
     found: list[str] = []
-    for cell in range(2):
+    for cell in range(life.pair.count):
         points = [CrashPoint(index, when) for index in life.pair.disks[cell].crash_points() for when in When]
         if size is not Size.ALL:
-            points = rng.sample(points, min(POINTS[size], len(points)))
+            points = rng.sample(points, min(max(1, POINTS[size] * 2 // life.pair.count), len(points)))
         for point in points:
             seed = rng.randrange(1 << 30)
             problems, _ = run_pair(make, body, seed, cell, point)

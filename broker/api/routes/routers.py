@@ -77,7 +77,7 @@ async def change_router(current: Current, router: RouterName, body: RouterChange
     responses=refusals("invalid_request", "router_not_found"),
 )
 async def get_router(current: Current, router: RouterName) -> RouterAnswer:
-    state = routers.describe(current.broker.engine, router)
+    state = await routers.describe(current.broker.engine, router)
     return RouterAnswer.model_validate({**_entry(state), "performance": performance(current)})
 
 

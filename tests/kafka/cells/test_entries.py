@@ -3,7 +3,6 @@ cell."""
 
 from __future__ import annotations
 
-from broker.cells.cells import ENTRY_KIND
 from broker.kafka.apis import ApiKey
 from broker.kafka.errors import ErrorCode
 from broker.kafka.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -14,6 +13,7 @@ from broker.kafka.messages.offsets import (
     OffsetFetchResponse,
 )
 from broker.kafka.messages.topics import DeleteTopicsDeleteTopicState, DeleteTopicsRequest, DeleteTopicsResponse
+from storage import ENTRY_KIND
 from storage.config import TopicConfig
 from tests.kafka.cells.several import CELLS, Several, name_of
 from tests.kafka.cells.test_groups import GROUP, HOME, commit, committed

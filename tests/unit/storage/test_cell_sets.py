@@ -109,6 +109,21 @@ async def test_a_set_is_restored_to_more_cells_which_know_where_the_topics_are(m
         await restore_set(FS, backup, str(made.parent / "less"), cells=2)
 
 
+async def test_an_entry_that_one_backup_has_is_in_both_cells_after_a_restore(made: Path) -> None:
+    names = [name for number in range(99) if home_cell(name := f"new-{number}", CELLS) == 1][:2]
+    for cell, name in zip((1, 2), names, strict=True):
+        engine = _cell(made, cell)
+        await engine.start()
+        await engine.states.put(ENTRY_KIND, name, b"2?" if cell == 1 else b"2")
+        await engine.close()
+    await restore_set(FS, await _backed_up(made), str(made.parent / "again"))
+    for cell in (1, 2):
+        engine = _cell(made.parent / "again", cell)
+        await engine.start()
+        assert [engine.states.get(ENTRY_KIND, name) for name in names] == [b"2", b"2"]
+        await engine.close()
+
+
 async def test_a_backup_that_lacks_a_cell_is_not_restored(made: Path) -> None:
     backup = await _backed_up(made)
     for cell in (CELLS - 1, 1):

@@ -1,0 +1,124 @@
+"""What cell 0, which has the graph of all routers of a set, orders and asks of the cells that run them.
+
+    router_make, router_unmake, router_look     one at a time, by the name of the router
+    router_list, router_state, router_end       may be called at any time, twice or late
+
+An order that cell 0 has given up is not carried out later: see `storage.neighbours.Era`.
+
+Source: docs/cells.md#routers-and-dead-letters-between-cells.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from itertools import islice
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from storage.errors import RouterNotFound, StorageError
+from storage.log import Logs
+from storage.neighbours import Eras, Method
+from storage.routers.admin import RouterAdmin
+from storage.routers.values import RouterState
+from storage.state.routers import Definition, Router
+from storage.topics import Placing
+
+#: The cell that has the graph.
+GRAPH_CELL: Final = 0
+#: Routers of one answer of `router_list`.
+PAGE: Final = 1000
+
+T = TypeVar("T")
+
+
+class Orders:
+    """The methods of a cell that runs routers. Belongs to the event loop."""
+
+    def __init__(
+        self,
+        logs: Logs,
+        admin: RouterAdmin,
+        placing: Placing,
+        made: Callable[[Router], RouterState],
+        state: Callable[[str], RouterState],
+    ) -> None:
+        """`made` is told of a router that was made or changed, and returns its state; `state` finds one by its name."""
+        self._logs = logs
+        self._admin = admin
+        self._placing = placing
+        self._made = made
+        self._state = state
+        self._eras = Eras()
+
+    @property
+    def methods(self) -> dict[str, Method]:
+        """By name."""
+        return {
+            "router_make": lambda argument: self._go_on(self._make(*argument)),
+            "router_unmake": lambda argument: self._go_on(self._unmake(*argument)),
+            "router_look": lambda argument: self._look(*argument),
+            "router_list": self._list,
+            "router_state": self._describe,
+            "router_end": self._end,
+        }
+
+    async def _go_on(self, work: Coroutine[Any, Any, T]) -> T:
+        """What has begun goes on when its caller has gone: whoever looks then waits for it."""
+        return await asyncio.shield(asyncio.ensure_future(work))
+
+    async def _make(self, era: int, name: str, definition: dict[str, Any]) -> tuple[int, bool, Any] | tuple[int]:
+        """(router_id, whether it is new, its state) of the router, made or changed; (cell,): its dest is in that cell,
+        or is to be made there."""
+        wanted = Definition.from_map(definition)
+        # The era is looked at by whoever holds the lock. So what a later order finds does not change behind its back.
+        async with self._admin.one_at_a_time:
+            self._eras.enter(GRAPH_CELL, era)
+            self._logs.check_open()
+            neighbours = self._logs.neighbours
+            assert neighbours is not None
+            if wanted.dest not in self._logs.catalog.topics:
+                cell = await self._placing.here(wanted.dest)
+                if cell != neighbours.me:
+                    return (cell,)
+            router, created = await self._admin.put_held(name, wanted)
+            return router.router_id, created, msgspec.to_builtins(self._made(router))
+
+    async def _unmake(self, era: int, name: str) -> bool:
+        """Whether there was such a router; there is none now."""
+        async with self._admin.one_at_a_time:
+            self._eras.enter(GRAPH_CELL, era)
+            return await self._admin.delete_held(name)
+
+    async def _look(self, era: int, name: str) -> tuple[int, dict[str, Any]] | None:
+        """(router_id, definition) of the router of that name; None: there is none, and none comes by an earlier
+        order."""
+        async with self._admin.one_at_a_time:
+            self._eras.enter(GRAPH_CELL, era)
+            router = self._admin.find_held(name)
+            return None if router is None else (router.router_id, router.definition.to_map())
+
+    async def _list(self, argument: Any) -> list[tuple[str, int]]:
+        """(name, router_id) of routers in bytewise order of their names, those after this name."""
+        self._logs.check_open()
+        return [
+            (router.name, router.router_id) for router in islice(self._logs.catalog.routes.named(after=argument), PAGE)
+        ]
+
+    async def _describe(self, argument: Any) -> Any:
+        """The state of a router; None: there is none of that name."""
+        self._logs.check_open()
+        try:
+            return msgspec.to_builtins(self._state(argument))
+        except RouterNotFound:
+            return None
+
+    async def _end(self, argument: Any) -> None:
+        """This topic of another cell was deleted: end the routers out of it."""
+        topic_id = argument
+        self._logs.check_open()
+        for router in [*self._logs.catalog.routes.out_of.get(topic_id, ())]:
+            with suppress(StorageError):  # it finds out itself, and ends
+                await self._admin.end(router)

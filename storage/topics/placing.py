@@ -1,0 +1,170 @@
+"""Where the new topics of a set of cells are made.
+
+A topic is made in the home cell of its name, unless that has an entry which says otherwise (`ENTRY_KIND`). The dest of
+a router and a dead letter topic get one: they are made beside their source.
+
+    the cell that wants it     home cell                   the cell that wants it
+    topic_decide           →   entry, open, synced
+                               topic_entry             →   entry of its own, synced
+                               entry, synced
+    topic made             ←   answers
+
+A topic of that name is made nowhere else from the open entry on. What is open is told again, until it is answered.
+
+Source: docs/cells.md#names.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+
+from storage.errors import StorageError
+from storage.topics.entries import ENTRY_KIND, OPEN_ENTRY, entry_cell
+from storage.topics.named_locks import NamedLocks
+
+if TYPE_CHECKING:
+    from storage.log import Logs
+    from storage.neighbours import Method
+    from storage.topics.states import States
+
+_log = structlog.get_logger("storage")
+
+#: How often open entries are told again.
+TELL_EVERY_S: Final = 10.0
+
+
+class Placing:
+    """The entries of one cell. Belongs to the event loop."""
+
+    def __init__(self, logs: Logs, states: States) -> None:
+        self._logs = logs
+        self._states = states
+        self._locks = NamedLocks()
+        #: Entries that are being written, by the topic's name.
+        self._coming: dict[str, int] = {}
+        #: Topics whose entries are open.
+        self._open: set[str] = set()
+
+    @property
+    def methods(self) -> dict[str, Method]:
+        """What other cells call, by name. Each may be called twice, late, or in vain."""
+        return {"topic_decide": self._decide, "topic_entry": self._entry, "topic_where": self._where}
+
+    def start(self) -> None:
+        """After recovery."""
+        if self._logs.neighbours is None:
+            return
+        self._open = {name for name, value in self._states.items(ENTRY_KIND) if value.endswith(OPEN_ENTRY)}
+        self._logs.runtime.supervisor.start("entries", TELL_EVERY_S, self._tell_open)
+
+    def owner(self, name: str) -> int:
+        """The cell that has the topic of that name, or would have it. This cell knows that for its own topics and for
+        names whose home it is. For any other name it returns the home cell."""
+        neighbours = self._logs.neighbours
+        assert neighbours is not None
+        if name in self._logs.catalog.topics:
+            return neighbours.me
+        entry = self._states.get(ENTRY_KIND, name)
+        if entry is not None:
+            return entry_cell(entry)
+        coming = self._coming.get(name)
+        return neighbours.home(name) if coming is None else coming
+
+    async def here(self, name: str) -> int:
+        """The cell that has the topic of that name or, if there is none, where it is to be made: here, unless its home
+        cell has decided otherwise, or there is no room for an entry. Raises StorageError."""
+        neighbours = self._logs.neighbours
+        if neighbours is None:
+            return 0
+        owner, home = self.owner(name), neighbours.home(name)
+        if neighbours.me in (owner, home):
+            return owner
+        if not self._has_room():
+            return home
+        return await neighbours.call(home, "topic_decide", [name, neighbours.me])
+
+    async def find(self, name: str) -> tuple[int, bool]:
+        """(the cell that has, or would have, the topic of that name; whether there is one). Raises StorageError."""
+        neighbours = self._logs.neighbours
+        assert neighbours is not None
+        if name in self._logs.catalog.topics:
+            return await self._where(name)
+        asked = neighbours.home(name)
+        owner, there = await self._ask(asked, name)
+        if owner != asked:
+            _, there = await self._ask(owner, name)
+        return owner, there
+
+    async def _ask(self, cell: int, name: str) -> tuple[int, bool]:
+        neighbours = self._logs.neighbours
+        assert neighbours is not None
+        if cell == neighbours.me:
+            return await self._where(name)
+        owner, there = await neighbours.call(cell, "topic_where", name)
+        return owner, there
+
+    def _has_room(self) -> bool:
+        return len(self._logs.catalog.states.table) < self._logs.options.max_states
+
+    async def _where(self, argument: Any) -> tuple[int, bool]:
+        """(owner, whether the topic is here)."""
+        name = argument
+        self._logs.check_open()
+        topic = self._logs.catalog.topics.get(name)
+        return self.owner(name), topic is not None and not topic.provisional
+
+    async def _decide(self, argument: Any) -> int:
+        """At home: decide that the topic is made in that cell, unless there is one, or another decision."""
+        name, cell = argument
+        self._logs.check_open()
+        neighbours = self._logs.neighbours
+        assert neighbours is not None
+        async with self._locks.hold(name):
+            if name in self._logs.catalog.topics:
+                return neighbours.me
+            entry = self._states.get(ENTRY_KIND, name)
+            if entry is None:
+                if not self._has_room():
+                    return neighbours.me
+                self._coming[name] = cell
+                try:
+                    await self._states.put(ENTRY_KIND, name, b"%d%s" % (cell, OPEN_ENTRY))
+                finally:
+                    del self._coming[name]
+                self._open.add(name)
+            elif not entry.endswith(OPEN_ENTRY):
+                return entry_cell(entry)
+            else:
+                cell = entry_cell(entry)
+            await self._tell(name, cell)
+            return cell
+
+    async def _tell(self, name: str, cell: int) -> None:
+        neighbours = self._logs.neighbours
+        assert neighbours is not None
+        await neighbours.call(cell, "topic_entry", name)
+        await self._states.put(ENTRY_KIND, name, b"%d" % cell)
+        self._open.discard(name)
+
+    async def _entry(self, argument: Any) -> None:
+        """In the other cell: from now on, topics of that name are made here. True for ever, once it was decided."""
+        name = argument
+        self._logs.check_open()
+        neighbours = self._logs.neighbours
+        assert neighbours is not None
+        if self._states.get(ENTRY_KIND, name) is None:
+            await self._states.put(ENTRY_KIND, name, b"%d" % neighbours.me)
+
+    async def _tell_open(self) -> None:
+        for name in [*self._open]:
+            async with self._locks.hold(name):
+                entry = self._states.get(ENTRY_KIND, name)
+                if entry is None or not entry.endswith(OPEN_ENTRY):
+                    self._open.discard(name)
+                elif name not in self._logs.catalog.topics:  # else the entry became durable in spite of an error
+                    try:
+                        await self._tell(name, entry_cell(entry))
+                    except StorageError as error:
+                        _log.info("entry_not_told", topic=name, error=str(error))
