@@ -14,6 +14,10 @@ class NamedLocks:
     def __init__(self) -> None:
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
+    def __len__(self) -> int:
+        """Names that somebody holds or waits for."""
+        return len(self._locks)
+
     @asynccontextmanager
     async def hold(self, name: str) -> AsyncGenerator[None]:
         """Hold the lock of this name inside. Those that wait get it in the order in which they came."""
