@@ -45,10 +45,11 @@ test-long: $(VENV)/.test ## the slow tests: processes, sweeps of crashes, Spark,
 	@echo "Running the slow tests; make test runs the fast ones ..."
 	@$(PYTEST) --tier slow $(ARGS)
 
-lint: $(VENV)/.test ## ruff and pyright only
+lint: $(VENV)/.test ## ruff, pyright and mypy only
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
+	cd clients/python && $(abspath $(BIN))/mypy --strict --cache-dir /dev/null -p topics_client
 
 format: $(VENV)/.test ## rewrite the sources the way lint wants them
 	$(BIN)/ruff check --fix .

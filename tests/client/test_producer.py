@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Generator
 from concurrent.futures import wait
 from pathlib import Path
@@ -209,6 +210,35 @@ def test_a_full_buffer_sends_lingering_batches_at_once(client: Client, fake: Fak
         for number in range(200):
             producer.send("t", number)
     assert data_of(fake) == [*range(200)]
+
+
+def test_a_caller_makes_way_for_the_senders_when_they_are_behind(
+    client: Client, fake: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go = threading.Event()
+    aside: list[int] = []
+
+    def hold(request: httpx.Request, answer: Callable[[], httpx.Response]) -> httpx.Response:
+        assert go.wait(30)
+        return answer()
+
+    with Producer(client, batch_records=2) as producer:
+        monkeypatch.setattr(producer, "_step_aside", lambda: aside.append(number))
+        for number in range(4):
+            producer.send("t", number)
+            if number % 2:
+                producer.flush(30)
+        assert aside == []
+        fake.troubles.append(hold)
+        for number in range(4, 10):
+            sent = producer.send("t", number)
+            if number == 5:
+                # The only batch: it is being sent, or will be, before another one is full.
+                while producer._batching.has_ready:  # pyright: ignore[reportPrivateUsage]
+                    time.sleep(0.001)
+        assert aside == [7, 9]
+        go.set()
+        assert sent.result(30).seq == 10
 
 
 def test_a_flush_timeout_loses_no_record(client: Client, fake: FakeBroker) -> None:

@@ -11,6 +11,12 @@ LIMITS = Limits(linger_s=1.0, batch_records=3, batch_bytes=4 * RECORD_OVERHEAD, 
 LANES: list[Lane] = [("a", None), ("a", 0), ("b", 0)]
 
 
+def texts(batch: Batch) -> list[bytes]:
+    """Its records, each cut out alone."""
+    assert batch.part(0, batch.count) == batch.text
+    return [batch.part(at, at + 1) for at in range(batch.count)]
+
+
 class Producing(RuleBasedStateMachine):
     """`added`: the records of a lane in order. `stored`: those whose batch is finished."""
 
@@ -27,14 +33,18 @@ class Producing(RuleBasedStateMachine):
 
     @rule(lane=st.sampled_from(LANES), size=st.integers(0, 5 * RECORD_OVERHEAD))
     def add(self, lane: Lane, size: int) -> None:
-        record = b"%d" % self.count + b"x" * size
-        if not self.batching.has_room(len(record)):
+        record = b'"%d%b"' % (self.count, b"x" * size)
+        self.batching.behind = False
+        has_room = self.batching.has_room(len(record))
+        full = self._full(lane)
+        batch = self.batching.add(lane, record)
+        assert (batch is not None) == has_room
+        if batch is None:
             assert self.batching.buffered > 0
             return
         self.count += 1
-        batch = self.batching.add(lane, record)
+        assert self.batching.behind == (lane in self.sent and self._full(lane) > full)
         assert batch.lane == lane
-        assert batch.records[-1] == record
         self.added[lane].append(record)
         self.added_at[record] = self.now_s
 
@@ -46,9 +56,9 @@ class Producing(RuleBasedStateMachine):
             assert not before
             return
         assert batch.lane not in self.sent
-        assert batch.records
-        assert len(batch.records) <= LIMITS.batch_records
-        assert len(batch.records) == 1 or batch.bytes <= LIMITS.batch_bytes
+        assert 1 <= batch.count <= LIMITS.batch_records
+        assert batch.count == len(texts(batch))
+        assert batch.count == 1 or batch.bytes <= LIMITS.batch_bytes
         self.sent[batch.lane] = batch
         self.keys.append(batch.key)
 
@@ -56,7 +66,7 @@ class Producing(RuleBasedStateMachine):
     @rule(data=st.data())
     def finish(self, data: st.DataObject) -> None:
         batch = self.sent.pop(data.draw(st.sampled_from(sorted(self.sent, key=repr))))
-        self.stored[batch.lane] += batch.records
+        self.stored[batch.lane] += texts(batch)
         self.batching.finish(batch)
 
     @rule(seconds=st.sampled_from([0.1, 0.5, 1.0]))
@@ -66,8 +76,13 @@ class Producing(RuleBasedStateMachine):
     @rule()
     def flush(self) -> None:
         unfinished = self.batching.flush()
-        left = [record for batch in unfinished for record in batch.records]
+        left = [record for batch in unfinished for record in texts(batch)]
         assert sorted(left) == sorted(self._unfinished())
+
+    def _full(self, lane: Lane) -> int:
+        """How many batches take no more records, and are not being sent. It closes none: their records are counted."""
+        queue = self.batching._queues.get(lane)  # pyright: ignore[reportPrivateUsage]
+        return 0 if queue is None else len(queue.full)
 
     def _unfinished(self) -> list[bytes]:
         return [record for lane in LANES for record in self.added[lane][len(self.stored[lane]) :]]
@@ -107,7 +122,7 @@ class Producing(RuleBasedStateMachine):
             if batch is None:
                 _, batch = self.sent.popitem()
             self.sent.pop(batch.lane, None)
-            self.stored[batch.lane] += batch.records
+            self.stored[batch.lane] += texts(batch)
             self.batching.finish(batch)
         assert self.stored == self.added
         assert self.batching.is_empty

@@ -1,4 +1,4 @@
-"""ruff and pyright are clean: the same commands as `make lint`."""
+"""ruff, pyright and mypy are clean: the same commands as `make lint`."""
 
 from __future__ import annotations
 
@@ -41,6 +41,12 @@ def test_the_sources_are_formatted() -> None:
 
 def test_pyright_finds_nothing() -> None:
     assert_clean(run("pyright", "--pythonpath", sys.executable))
+
+
+def test_mypy_finds_nothing_in_the_client(tmp_path: Path) -> None:
+    # It has no types of its own for the rest. Seconds, beside the minutes of pyright.
+    options = ("--strict", "--python-executable", sys.executable, "--cache-dir", str(tmp_path))
+    assert_clean(run("mypy", *options, "-p", "topics_client", cwd=ROOT / "clients/python"))
 
 
 def test_pyright_would_find_a_wrong_type(tmp_path: Path) -> None:

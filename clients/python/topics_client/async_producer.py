@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from topics_client import deadlines
 from topics_client.batching import Batch
+from topics_client.encoding import encode_record
 from topics_client.errors import BufferFull, ProducerClosed, TopicsError
 from topics_client.outcomes import AsyncSent, Part
-from topics_client.producing import Producing, encoded
+from topics_client.producing import Producing
+from topics_client.values import NewRecord
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -91,22 +93,23 @@ class AsyncProducer:
         Raises InvalidRequest for values that JSON cannot represent, BufferFull, ProducerClosed, and the errors of the
         request for a topic's partitions, which it makes once a minute.
         """
-        value, text = encoded(record, tag, meta)
+        if tag is not None or meta is not None:
+            record = NewRecord(data=record, tag=tag, meta=meta)
+        text = encode_record(record)
         producing, batching = self._producing, self._batching
-        while (lane := producing.lane(topic, value, partition)) is None:
+        while (lane := producing.lane(topic, record, partition)) is None:
             await self._ask_partitions(topic)
         if self._is_new:
             # The loop gets a turn after each batch, however many records the caller has.
             self._is_new = False
             await asyncio.sleep(0)
         producing.check_open()
-        if not batching.has_room(len(text)):
+        while (batch := batching.add(lane, text)) is None:
             await self._wait_for_room(len(text))
-        batch = batching.add(lane, text)
-        self._is_new |= len(batch.records) == 1
+        self._is_new |= batch.count == 1
         if batching.woken:
             self._schedule_look()
-        return AsyncSent(batch.outcome, len(batch.records) - 1)
+        return AsyncSent(batch.outcome, batch.count - 1)
 
     async def flush(self, timeout: float | None = None) -> None:
         """Send all accepted records, and wait until each has an outcome. Raises TimeoutError after `timeout` seconds;
@@ -203,7 +206,7 @@ class AsyncProducer:
             # Usually because the event loop ends.
             unknown = ProducerClosed("The event loop ended before the broker answered.", outcome="unknown")
             unknown.__cause__ = error
-            parts = [Part(0, len(batch.records), unknown)]
+            parts = [Part(0, batch.count, unknown)]
             raise
         finally:
             callbacks = self._producing.finish(batch, parts)
@@ -225,4 +228,5 @@ class AsyncProducer:
                 else:
                     call = steps.send(appended)
         except StopIteration as done:
-            return done.value
+            parts: list[Part] = done.value
+            return parts

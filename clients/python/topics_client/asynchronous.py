@@ -135,9 +135,11 @@ class AsyncClient:
             try:
                 step = steps.send(outcome)
             except StopIteration as done:
-                return done.value
+                value: T = done.value
+                return value
             if isinstance(step, Pause):
-                outcome = await self._pause(step)
+                await self._pause(step)
+                outcome = None
             else:
                 tries += 1
                 outcome = await self._try(step, tries)
@@ -162,7 +164,8 @@ class AsyncClient:
             try:
                 leg = next(steps) if outcome is None else steps.send(outcome)
             except StopIteration as done:
-                return done.value
+                ended: Reply | NoReply = done.value
+                return ended
             outcome = await self._send_to(leg)
 
     async def _send_to(self, leg: Leg) -> Reply | NoReply:

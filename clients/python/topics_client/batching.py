@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
+import msgspec
+
 from topics_client.outcomes import Outcome
 
 #: Topic and partition.
@@ -32,17 +34,37 @@ class Limits:
 
 
 class Batch:
-    """Records that are sent in one request. `key`: its idempotency key, the same for every attempt."""
+    """Records that are sent in one request. `key`: its idempotency key, the same for every attempt.
 
-    __slots__ = ("bytes", "due", "key", "lane", "outcome", "records")
+    Their texts are joined when the batch takes no more of them, by the thread that made the last one: they are in its
+    cache, and their memory serves for those of the next batch.
+    """
+
+    __slots__ = ("_open", "append", "bytes", "count", "due", "key", "lane", "outcome", "text")
 
     def __init__(self, lane: Lane, key: str, due: float) -> None:
         self.lane = lane
         self.key = key
         self.due = due
-        self.records: list[bytes] = []
+        self.count = 0
         self.bytes = 0
         self.outcome = Outcome()
+        #: The JSON texts with commas between them; once it is closed.
+        self.text = b""
+        self._open: list[bytes] = []
+        #: Takes one more, as JSON text.
+        self.append = self._open.append
+
+    def close(self) -> None:
+        """It takes no more records."""
+        self.text = b",".join(self._open)
+        self._open.clear()
+
+    def part(self, begin: int, end: int) -> bytes:
+        """As `text`, for some of its records."""
+        if end - begin == self.count:
+            return self.text
+        return b",".join(msgspec.json.decode(b"[%b]" % self.text, type=list[msgspec.Raw])[begin:end])
 
 
 class _Queue:
@@ -67,7 +89,10 @@ class Batching:
     """
 
     def __init__(self, limits: Limits, producer: str, now: Callable[[], float]) -> None:
-        self._limits = limits
+        self._linger_s = limits.linger_s
+        self._batch_records = limits.batch_records
+        self._batch_bytes = limits.batch_bytes
+        self._buffer_bytes = limits.buffer_bytes
         self._producer = producer
         self._now = now
         self._made = 0
@@ -80,6 +105,8 @@ class Batching:
         self.buffered = 0
         #: Whether `take` may find something that it did not find before.
         self.woken = False
+        #: Whether a batch was full while another one of its lane was being sent.
+        self.behind = False
 
     @property
     def has_ready(self) -> bool:
@@ -93,28 +120,26 @@ class Batching:
 
     def has_room(self, size: int) -> bool:
         """Whether a record of this many bytes may be added. An empty buffer accepts any record."""
-        return self.buffered == 0 or self.buffered + size + RECORD_OVERHEAD <= self._limits.buffer_bytes
+        return self.buffered == 0 or self.buffered + size + RECORD_OVERHEAD <= self._buffer_bytes
 
-    def add(self, lane: Lane, record: bytes) -> Batch:
-        """Accept a record, as JSON text. It is the last one of the returned batch. `woken` is set if needed."""
+    def add(self, lane: Lane, record: bytes) -> Batch | None:
+        """Accept a record, as JSON text. It is the last one of the returned batch. `woken` is set if needed. None:
+        there is no room for it."""
         size = len(record) + RECORD_OVERHEAD
+        buffered = self.buffered
+        if buffered + size > self._buffer_bytes and buffered:
+            return None
+        self.buffered = buffered + size
         queue = self._queues.get(lane)
         if queue is None:
             queue = self._queues[lane] = _Queue()
         batch = queue.open
-        if batch is not None and batch.bytes + size > self._limits.batch_bytes:
-            self._close(queue)
-            batch = None
-        if batch is None:
-            self._made += 1
-            batch = Batch(lane, f"{self._producer}-{self._made}", self._now() + self._limits.linger_s)
-            queue.open = batch
-            self._opened[batch] = queue
-            self.woken = True
-        batch.records.append(record)
-        batch.bytes += size
-        self.buffered += size
-        if len(batch.records) >= self._limits.batch_records or batch.bytes >= self._limits.batch_bytes:
+        if batch is None or batch.bytes + size > self._batch_bytes:
+            batch = self._begin(lane, queue)
+        batch.append(record)
+        batch.count = count = batch.count + 1
+        batch.bytes = filled = batch.bytes + size
+        if filled >= self._batch_bytes or count >= self._batch_records:
             self._close(queue)
         return batch
 
@@ -122,8 +147,8 @@ class Batching:
         """The next batch to send. A batch that is due while another batch of its lane is being sent accepts more
         records until that one is finished."""
         now = self._now()
-        while self._opened and (batch := next(iter(self._opened))).due <= now:
-            self._make_ready(self._opened.pop(batch))
+        while self._opened and (first := next(iter(self._opened))).due <= now:
+            self._make_ready(self._opened.pop(first))
         if not self._ready:
             return None
         queue = self._ready.popleft()
@@ -131,6 +156,7 @@ class Batching:
         batch = queue.full.popleft() if queue.full else queue.open
         assert batch is not None
         if batch is queue.open:
+            batch.close()
             self._opened.pop(batch, None)
             queue.open = None
         queue.sent = batch
@@ -146,7 +172,7 @@ class Batching:
         assert queue.sent is batch
         queue.sent = None
         self.buffered -= batch.bytes
-        batch.records = []
+        batch.text = b""
         if queue.full or (queue.open is not None and queue.open.due <= self._now()):
             self._make_ready(queue)
         elif queue.open is None:
@@ -161,12 +187,25 @@ class Batching:
             unfinished += [batch for batch in (queue.sent, *queue.full) if batch is not None]
         return unfinished
 
+    def _begin(self, lane: Lane, queue: _Queue) -> Batch:
+        """A new batch that takes records, in place of the one that takes some."""
+        if queue.open is not None:
+            self._close(queue)
+        self._made += 1
+        batch = queue.open = Batch(lane, f"{self._producer}-{self._made}", self._now() + self._linger_s)
+        self._opened[batch] = queue
+        self.woken = True
+        return batch
+
     def _close(self, queue: _Queue) -> None:
         """The open batch of the lane accepts no more records."""
         assert queue.open is not None
+        queue.open.close()
         self._opened.pop(queue.open, None)
         queue.full.append(queue.open)
         queue.open = None
+        if queue.sent is not None:
+            self.behind = True
         self._make_ready(queue)
 
     def _make_ready(self, queue: _Queue) -> None:

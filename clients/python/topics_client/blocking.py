@@ -137,9 +137,11 @@ class Client:
             try:
                 step = steps.send(outcome)
             except StopIteration as done:
-                return done.value
+                value: T = done.value
+                return value
             if isinstance(step, Pause):
-                outcome = self._pause(step)
+                self._pause(step)
+                outcome = None
             else:
                 tries += 1
                 outcome = self._try(step, tries)

@@ -58,7 +58,7 @@ class Consumer:
     ) -> None:
         self._client = client
         self._reading = Reading(topic, name, commit, start, options, time.monotonic)
-        self._pieces: Generator[bytes] = (each for each in ())
+        self._pieces: Generator[bytes] = (each for each in tuple[bytes]())
 
     def __enter__(self) -> Self:
         self._run(self._reading.begin())
@@ -99,13 +99,14 @@ class Consumer:
             step = next(steps)
             while True:
                 try:
-                    value = self._take(step)
+                    taken = self._take(step)
                 except TopicsError as error:
                     step = steps.throw(error)
                 else:
-                    step = steps.send(value)
+                    step = steps.send(taken)
         except StopIteration as done:
-            return done.value
+            value: T = done.value
+            return value
 
     def _take(self, step: Step) -> Any:
         if isinstance(step, Call):
@@ -179,13 +180,14 @@ class AsyncConsumer:
             step = next(steps)
             while True:
                 try:
-                    value = await self._take(step)
+                    taken = await self._take(step)
                 except TopicsError as error:
                     step = steps.throw(error)
                 else:
-                    step = steps.send(value)
+                    step = steps.send(taken)
         except StopIteration as done:
-            return done.value
+            value: T = done.value
+            return value
 
     async def _take(self, step: Step) -> Any:
         if isinstance(step, Call):

@@ -30,7 +30,8 @@ class DirectSender:
             try:
                 leg = steps.send(outcome)
             except StopIteration as done:
-                return done.value
+                ended: Reply | NoReply = done.value
+                return ended
 
     def stream(self, request: Request) -> AbstractContextManager[Iterator[bytes]]:
         """The pieces of an endless answer, as they arrive."""

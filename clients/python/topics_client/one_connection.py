@@ -1,4 +1,5 @@
-"""Sends requests over one connection of http.client, for programs that start, make a call or two, and end.
+"""Sends requests over one connection of http.client, for programs that start, make a call or two, and end, and for the
+pool of plain connections.
 
 Importing httpx takes longer than everything else that such a program does. This module speaks plain HTTP to one broker,
 without a proxy, from one thread. `usable` says where that is enough.
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import http.client
 import os
+import socket
 import time
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
@@ -17,12 +19,12 @@ from topics_client import address
 from topics_client.wire import NoReply, Reply, Request
 
 if TYPE_CHECKING:
-    import socket
-
     from topics_client.pool import Pool
 
 #: Like in the pool: shorter than the time after which servers close idle connections.
 _CONNECT_S, _KEEPALIVE_S = 5.0, 3.0
+#: A connection that was used so short a time ago is not looked at before its next request.
+_TRUSTED_S = 0.05
 _PROXIES = ("http_proxy", "all_proxy")
 
 
@@ -52,7 +54,10 @@ class OneConnection:
     def send(self, request: Request) -> Reply | NoReply:
         """One attempt of a request."""
         connection = self._connection
-        if connection.sock is not None and time.monotonic() - self._used_s > _KEEPALIVE_S:
+        idle_s = time.monotonic() - self._used_s
+        if connection.sock is not None and (
+            idle_s > _KEEPALIVE_S or (idle_s > _TRUSTED_S and _is_ended(connection.sock))
+        ):
             connection.close()
         limit_s = request.at_most(self._timeout + request.wait_s)
         if connection.sock is None:
@@ -65,9 +70,16 @@ class OneConnection:
             # `connect` has set the timeout of the connection.
             cast("socket.socket", connection.sock).settimeout(limit_s)
             headers = {**self._headers, **request.headers}
-            connection.request(request.method, self._path + request.target, request.body, headers)
+            refused = False
+            try:
+                connection.request(request.method, self._path + request.target, request.body, headers)
+            except ConnectionError:
+                # The broker takes no more of it, and may have said why.
+                refused = True
             answer = connection.getresponse()
             body = answer.read()
+            if refused:
+                connection.close()
         except TimeoutError:
             connection.close()
             return NoReply(reason=address.silent(self._base, request.at_most(self._timeout)), sent=True)
@@ -96,6 +108,18 @@ class OneConnection:
         self._connection.close()
         if self._pool is not None:
             self._pool.close()
+
+
+def _is_ended(sock: socket.socket) -> bool:
+    """Whether the server has closed the connection, or has said something that nobody asked for."""
+    try:
+        sock.settimeout(0)
+        sock.recv(1, socket.MSG_PEEK)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
+    return True
 
 
 def _cause(error: Exception) -> str:

@@ -1,4 +1,5 @@
-"""Sends requests over httpx: connections that threads share, TLS, and the proxies that the environment names."""
+"""Sends requests over connections that threads share: those of httpx with TLS and the proxies that the environment
+names, light ones where neither is needed."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ from topics_client.answers import refusal
 from topics_client.cell_routes import Leg
 from topics_client.errors import ConnectionFailed
 from topics_client.identity import NOBODY, Identity
+from topics_client.plain_pool import PlainPool
 from topics_client.wire import NoReply, Reply, Request
 from topics_client.working import SILENCE_S
 
@@ -31,8 +33,10 @@ class Pool:
         identity: Identity = NOBODY,
     ) -> None:
         self._base = base
+        self._token = token
         self._timeout = timeout
         self._http = transport.opened(httpx.Client, base, token, timeout, http, ca_file, identity)
+        self._plain = PlainPool(timeout) if http is None else None
 
     def send(self, request: Request) -> Reply | NoReply:
         """One try of a request."""
@@ -40,6 +44,8 @@ class Pool:
 
     def send_to(self, leg: Leg) -> Reply | NoReply:
         """One try of a request, to that address."""
+        if self._plain is not None and not self._http.is_closed and self._plain.reaches(leg.base):
+            return self._plain.send(leg.base, None if leg.bare else self._token, leg.request)
         try:
             response = self._http.send(transport.built(self._http, leg, self._timeout))
         except (httpx.HTTPError, ssl.SSLError) as error:
@@ -64,3 +70,5 @@ class Pool:
     def close(self) -> None:
         """Closes the connections."""
         self._http.close()
+        if self._plain is not None:
+            self._plain.close()

@@ -11,7 +11,6 @@ from typing import Any, TypeAlias
 
 from topics_client import calls
 from topics_client.batching import Batch, Batching, Lane, Limits
-from topics_client.encoding import encode_record
 from topics_client.errors import Forbidden, InvalidRequest, ProducerClosed, TopicNotFound, TopicsError
 from topics_client.outcomes import Outcome, Part
 from topics_client.partitioning import partition_of
@@ -57,8 +56,9 @@ class Producing:
         self.closed = False
         self._node = node
         self._now = now
-        #: By topic: how many partitions it has (0: unknown), and until when this is used.
-        self._partitions: dict[str, tuple[int, float]] = {}
+        #: By topic: how many partitions it has (0: unknown), until when this is used, and the lane of records without a
+        #: tag.
+        self._partitions: dict[str, tuple[int, float, Lane]] = {}
         self._failed: deque[Outcome] = deque(maxlen=_MOST_FAILED)
 
     # -- records -------------------------------------------------------------------------------------------------------
@@ -67,13 +67,13 @@ class Producing:
         """The lane of the record. None: the topic's partitions have to be asked for first, with `asking`."""
         if partition is not None:
             return (topic, int(partition))
-        count, until = self._partitions.get(topic, (0, 0.0))
-        if self._now() >= until:
+        known = self._partitions.get(topic)
+        if known is None or self._now() >= known[1]:
             return None
-        if count == 1:
-            return (topic, 0)
-        tag = record.tag if isinstance(record, NewRecord | Record) else None
-        return (topic, None if tag is None or not count else partition_of(tag, count))
+        count, _, lane = known
+        if count > 1 and isinstance(record, NewRecord | Record) and record.tag is not None:
+            return (topic, partition_of(record.tag, count))
+        return lane
 
     def asking(self, topic: str) -> Generator[Call[TopicState], TopicState, None]:
         """The call that asks for a topic's partitions. Its error is thrown in."""
@@ -88,7 +88,7 @@ class Producing:
             # The key may only write. The broker chooses the partition, and refuses a batch whose tags belong to
             # several.
             count = 0
-        self._partitions[topic] = (count, self._now() + known_s)
+        self._partitions[topic] = (count, self._now() + known_s, (topic, 0 if count == 1 else None))
 
     def check_open(self) -> None:
         """Raises ProducerClosed."""
@@ -106,15 +106,14 @@ class Producing:
         topic, partition = batch.lane
         parts: list[Part] = []
         #: The remaining parts, the next one last.
-        left = [(0, len(batch.records))]
+        left = [(0, batch.count)]
         while left:
             begin, end = left.pop()
-            whole = end - begin == len(batch.records)
+            whole = end - begin == batch.count
             key = batch.key if whole else f"{batch.key}-{begin}-{end}"
-            records = batch.records if whole else batch.records[begin:end]
             try:
                 appended: Appended = yield calls.append_encoded(
-                    topic, records, {"idempotency_key": key, "node": self._node}, partition
+                    topic, batch.part(begin, end), {"idempotency_key": key, "node": self._node}, partition
                 )
                 parts.append(Part(begin, end, appended))
             except TopicsError as error:
@@ -140,13 +139,6 @@ class Producing:
         failed = [error for each in self._failed for error in each.unasked()]
         self._failed.clear()
         return failed[0] if failed else None
-
-
-def encoded(record: Any, tag: str | None, meta: Any) -> tuple[Any, bytes]:
-    """The argument of `send`, as one value and as JSON text. Raises InvalidRequest."""
-    if tag is not None or meta is not None:
-        record = NewRecord(data=record, tag=tag, meta=meta)
-    return record, encode_record(record, "record")
 
 
 def _cuts(error: TopicsError, begin: int, end: int) -> list[tuple[int, int]]:

@@ -41,7 +41,7 @@ class RetryPolicy:
 
     def backoff_s(self, tries: int, error: TopicsError, draw: float) -> float:
         """The wait after this many failed attempts; `draw` is uniform in [0, 1)."""
-        bound = min(self.cap_s, self.base_s * 2 ** min(tries - 1, _MAX_DOUBLINGS))
+        bound = min(self.cap_s, self.base_s * 2.0 ** min(tries - 1, _MAX_DOUBLINGS))
         asked = error.retry_after_s if isinstance(error, ApiError) else None
         return (asked or 0.0) + bound * draw
 

@@ -231,8 +231,10 @@ def _position(consumer: ConsumerState) -> str:
 
 
 def _where(text: str, name: str) -> Literal["earliest", "head"] | int:
-    if text == "earliest" or text == "head":
-        return text
+    if text == "earliest":
+        return "earliest"
+    if text == "head":
+        return "head"
     if text.isascii() and text.isdigit() and len(text) <= 20:
         return int(text)
     raise click.BadParameter(f"{text!r} is neither a seq nor one of {', '.join(_EDGES)}.", param_hint=name)

@@ -48,7 +48,12 @@ def read(
         if follow:
             for item in client.consumers.follow(topic, consumer, partition=partition):
                 printer.write(item)
-        options: ConsumerReadOptions = {"wait_ms": wait_ms, "checkpoint": not peek, "partition": partition}
+        options: ConsumerReadOptions = {
+            "include_tags": True,
+            "wait_ms": wait_ms,
+            "checkpoint": not peek,
+            "partition": partition,
+        }
         if not _print(client, topic, consumer, limit, options, printer):
             note("There is nothing new.")
 
@@ -61,8 +66,8 @@ def _print(
     left = limit or None
     until_seq: int | None = None
     while True:
-        page = _PAGE_RECORDS if left is None else min(left, _PAGE_RECORDS)
-        answer = client.consumers.read(topic, consumer, **{"include_tags": True, **options, "limit": page})
+        options["limit"] = _PAGE_RECORDS if left is None else min(left, _PAGE_RECORDS)
+        answer = client.consumers.read(topic, consumer, **options)
         if answer.tombstone is not None:
             printer.write(answer.tombstone)
             printed += 1
@@ -76,4 +81,4 @@ def _print(
         done = left == 0 or answer.caught_up or answer.next_from_seq >= until_seq
         if done or not options.get("checkpoint", True):
             return printed
-        options = {**options, "wait_ms": 0}
+        options["wait_ms"] = 0

@@ -51,8 +51,8 @@ def _print(client: Client, topic: str, from_seq: int, limit: int, options: ReadO
     left = limit or None
     until_seq: int | None = None
     while True:
-        page = _PAGE_RECORDS if left is None else min(left, _PAGE_RECORDS)
-        diff = client.read(topic, from_seq, **{**options, "limit": page})
+        options["limit"] = _PAGE_RECORDS if left is None else min(left, _PAGE_RECORDS)
+        diff = client.read(topic, from_seq, **options)
         if diff.tombstone is not None:
             printer.write(diff.tombstone)
         for record in diff.records:

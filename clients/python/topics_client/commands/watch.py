@@ -49,10 +49,9 @@ def watch(
     printed = 0
     with broker(reach, as_json, retry_for_s=retry_for_s) as client:
         starts = dict.fromkeys(topics, from_seq)
-        consistency = "strong" if strong else "eventual"
         options: WatchOptions = {
             "node": node,
-            "consistency": consistency,
+            "consistency": "strong" if strong else "eventual",
             "skip_corrupt": skip_corrupt,
             "partition": partition,
         }

@@ -41,9 +41,9 @@ class Exposition:
             yield f'{_WAITING[0]}{{queue="{queue}"}} {waiting}'
         yield from _head(_SECONDS)
         for queue, lane, _, _, _ in lanes:
-            counts, within = list(lane.durations.counts), 0
-            for bound, count in zip([*map(str, BUCKETS_S), "+Inf"], counts, strict=True):
-                within += count
+            within = 0
+            for bound, found in zip([*map(str, BUCKETS_S), "+Inf"], list(lane.durations.counts), strict=True):
+                within += found
                 yield f'{_SECONDS[0]}_bucket{{queue="{queue}",le="{bound}"}} {within}'
             yield f'{_SECONDS[0]}_sum{{queue="{queue}"}} {lane.durations.total_s:.6f}'
             yield f'{_SECONDS[0]}_count{{queue="{queue}"}} {within}'

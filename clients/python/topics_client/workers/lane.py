@@ -416,7 +416,7 @@ class Lane:
 
 def _pause_s(failures: int, error: TopicsError) -> float:
     asked = error.retry_after_s if isinstance(error, ApiError) else None
-    return (asked or 0.0) + min(MAX_PAUSE_S, PAUSE_S * 2 ** min(failures - 1, 10)) * random.random()
+    return (asked or 0.0) + min(MAX_PAUSE_S, PAUSE_S * 2.0 ** min(failures - 1, 10)) * random.random()
 
 
 def _reason(text: str) -> str:

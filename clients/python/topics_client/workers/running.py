@@ -8,6 +8,7 @@ import time
 from collections import deque
 from typing import Any
 
+from topics_client.workers.context import JobContext
 from topics_client.workers.lane import Lane
 from topics_client.workers.state import DONE, Held, Outcome
 
@@ -67,7 +68,8 @@ class Threads:
 
     def _do(self, held: Held) -> Outcome:
         lane = self._lane
-        context, error = None, None
+        context: JobContext | None = None
+        error: BaseException | None = None
         try:
             context, arguments = lane.arguments(held)
             lane.handler(*arguments)
@@ -144,7 +146,8 @@ class Tasks:
 
     async def _do(self, held: Held) -> Outcome:
         lane = self._lane
-        context, error = None, None
+        context: JobContext | None = None
+        error: BaseException | None = None
         task = asyncio.current_task()
         assert task is not None, "it runs as one"
         self._doing[held] = task

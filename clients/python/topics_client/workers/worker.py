@@ -125,7 +125,7 @@ class Worker:
     def run(self) -> None:
         """Work until SIGINT, SIGTERM, `stop`, or an error that no retry resolves, which is raised. A second signal ends
         the wait for handlers. Signals are handled only in the main thread."""
-        previous: dict[int, Any] = {}
+        previous: dict[signal.Signals, Any] = {}
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
                 previous[number] = signal.signal(number, self._signalled)
@@ -138,8 +138,8 @@ class Worker:
             finally:
                 self.stop()
         finally:
-            for number, handler in previous.items():
-                signal.signal(number, handler)
+            for each, handler in previous.items():
+                signal.signal(each, handler)
 
     def _signalled(self, number: int, frame: FrameType | None) -> None:
         if self._stop.is_set():
