@@ -60,6 +60,7 @@ SECTIONS: Final[dict[str, tuple[str, ...]]] = {
         "reference/settings",
         "reference/cli",
         "reference/python-client",
+        "reference/typescript-client",
         "reference/metrics",
         "reference/events",
         "reference/guarantees",

@@ -17,7 +17,7 @@ import click
 from broker import logged, metric_table
 from broker.content.errors import CODES
 from broker.settings import PREFIX, Settings
-from tests.support import client_reference
+from tests.support import client_reference, typescript_reference
 from tests.tidy.tree import ROOT
 from topics_client.cli import app
 
@@ -123,6 +123,7 @@ TABLES: Final[dict[str, tuple[Path, Callable[[], str]]]] = {
     "errors": (REFERENCE / "errors.md", errors),
     "commands": (REFERENCE / "cli.md", commands),
     "names of the client": (REFERENCE / "python-client.md", client_reference.page),
+    "names of the TypeScript client": (REFERENCE / "typescript-client.md", typescript_reference.page),
 }
 
 

@@ -10,7 +10,7 @@ from broker import metric_table
 from broker.api.app import OPERATIONS as DECLARED
 from broker.api.openapi import document
 from broker.settings import PREFIX, Settings
-from tests.support import client_reference, reference
+from tests.support import client_reference, reference, typescript_reference
 from tests.tidy.tree import ROOT
 
 API = ROOT / "docs/reference/api.md"
@@ -90,6 +90,50 @@ def test_the_reference_of_the_client_has_signatures_and_docstrings() -> None:
     assert "The records after `from_seq` (exclusive)" in page
     assert "    *,\n    linger_ms: float = 5.0,\n" in page
     assert " at 0x" not in page
+
+
+def test_the_reference_of_the_typescript_client_has_every_name_that_it_exports() -> None:
+    assert typescript_reference.undocumented() == set()
+
+
+def test_the_reference_of_the_typescript_client_has_signatures_comments_and_schemas() -> None:
+    page = typescript_reference.page()
+    assert "read<T = unknown>(topic: string, options?: ReadOptions): Promise<ReadAnswer<T>>" in page
+    assert "  readonly retryAfterMs?: number,\n" in page
+    assert "| `wait_ms?` | `integer \\| null` | How long to wait if there is no record; at most 30000. |" in page
+    assert "RecordEvent | TombstoneEvent" in page
+    assert "Give jobs back." in page
+    assert not re.search(r"\B#[a-z]", page), "private members"
+
+
+def test_members_of_a_typescript_class_are_its_public_ones() -> None:
+    text = """class A<T> extends B {
+  override name = "A";
+  readonly #hidden: { a: string };
+  readonly url: string;
+  // -- part --
+
+  /** Says it,
+   * twice. */
+  async *say({ a, ...b }: Options & { c?: () => void } = {}, d = 3): AsyncGenerator<T, void> {
+    if (a) { yield "}"; }
+  }
+
+  #private(): void {
+    return;
+  }
+
+  get on(): boolean {
+    return true;
+  }
+}"""
+    assert list(typescript_reference.members(text)) == [
+        ("readonly url: string", ""),
+        ("say(options?: Options & { c?: () => void }, d?: number): AsyncGenerator<T, void>", "Says it, twice."),
+        ("get on(): boolean", ""),
+    ]
+    with pytest.raises(ValueError, match="no export of C"):
+        typescript_reference.declared("export class A {\n}\nclass C {\n}\n", "C")
 
 
 def test_a_page_without_markers_for_its_table_is_refused() -> None:

@@ -9,11 +9,13 @@ type Schemas = components["schemas"];
 type Signal = { signal?: AbortSignal | null };
 
 export type Data<T> = { data: T };
+/** A record as it is read; `T` is what the program takes its data for. */
 export type StoredRecord<T = unknown> = Omit<Schemas["Record"], "data"> & Data<T>;
 export type NewRecord = Schemas["AppendRecord"];
 export type AppendOptions = Omit<Schemas["AppendRequest"], "records"> & Signal & { partition?: number };
 export type ReadOptions = Schemas["DiffRequest"] & Signal & { partition?: number };
 export type ReadAnswer<T = unknown> = Omit<Schemas["DiffAnswer"], "records"> & { records: StoredRecord<T>[] };
+/** A claimed job; `T` is what the program takes its data for. */
 export type Job<T = unknown> = Omit<Schemas["ClaimedJob"], "data"> & Data<T>;
 export type ClaimOptions = Schemas["ClaimRequest"] & Signal;
 export type ClaimAnswer<T = unknown> = Omit<Schemas["ClaimAnswer"], "claimed"> & { claimed: Job<T>[] };
@@ -38,6 +40,7 @@ type Given<O> = Signal &
       : unknown);
 type Answered<O> = O extends { responses: { 200: { content: { "application/json": infer X } } } } ? X : unknown;
 
+/** Talks to one broker. Fields of requests and answers have the names of the API. */
 export class TopicsClient {
   readonly transport: Transport;
 

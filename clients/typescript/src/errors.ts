@@ -13,8 +13,10 @@ import type { components } from "./generated/api.js";
 
 export type ErrorCode = components["schemas"]["ErrorCode"];
 export type Tombstone = components["schemas"]["Tombstone"];
+/** none: the broker changed nothing. unknown: it may have done what was asked. */
 export type Outcome = "none" | "unknown";
 
+/** What all errors of this client are. `outcome` says whether the broker may have done what was asked. */
 export class TopicsError extends Error {
   override name = "TopicsError";
 
@@ -28,6 +30,7 @@ export class TopicsError extends Error {
   }
 }
 
+/** No answer came back: nothing listens there, the connection broke, or time ran out. */
 export class ConnectionFailed extends TopicsError {
   override name = "ConnectionFailed";
 
@@ -36,10 +39,12 @@ export class ConnectionFailed extends TopicsError {
   }
 }
 
+/** Something answered, but not as a topics broker does. */
 export class UnexpectedAnswer extends TopicsError {
   override name = "UnexpectedAnswer";
 }
 
+/** A number that JavaScript cannot hold exactly: 2^53 and above. */
 export class SeqOutOfRange extends TopicsError {
   override name = "SeqOutOfRange";
 
@@ -53,6 +58,7 @@ export class SeqOutOfRange extends TopicsError {
 const STANDING = new Set<unknown>(["max_topics", "max_partitions", "max_routers", "max_consumers", "max_total_bytes"]);
 const TRANSIENT = new Set([429, 502, 503, 504, 507]);
 
+/** The broker refused the call. */
 export class ApiError extends TopicsError {
   override name = "ApiError";
 
@@ -72,6 +78,7 @@ export class ApiError extends TopicsError {
   }
 }
 
+/** Jobs are no longer leased to their worker; `seqs` names them. */
 export class LeaseLost extends TopicsError {
   override name = "LeaseLost";
 
@@ -80,6 +87,7 @@ export class LeaseLost extends TopicsError {
   }
 }
 
+/** Records are gone that were not read yet; `tombstone` says which. */
 export class RecordsLost extends TopicsError {
   override name = "RecordsLost";
 

@@ -10,7 +10,9 @@ import { broken, type Transport } from "./transport.js";
 import { Linked, sleep } from "./waiting.js";
 
 type Schemas = components["schemas"];
+/** What a watch tells: records, a gap, the end of what was there, a deleted topic, an error. */
 export type WatchEvent = Schemas["WatchEvent"];
+/** Where to start in a topic. */
 export type WatchStart = Schemas["WatchStart"];
 /** Names, to be watched from now on; or where to start in each: `{orders: {from_seq: 0}}`. */
 export type WatchTopics = string | readonly string[] | Readonly<Record<string, WatchStart | null>>;

@@ -12,11 +12,13 @@ import { ApiError, LeaseLost, TopicsError } from "./errors.js";
 import { Failures } from "./retry.js";
 import { Linked, randomKey, sleep } from "./waiting.js";
 
+/** What a handler knows of its job beside the job. */
 export interface JobContext {
   /** Aborted when the lease is lost (its reason is a LeaseLost) and at the end of a stop (a WorkerStopped). */
   readonly signal: AbortSignal;
 }
 
+/** Does a job. Returning acks it, throwing gives it back. */
 export type Handler<T> = (job: Job<T>, context: JobContext) => unknown;
 
 export interface WorkerOptions {
@@ -65,6 +67,11 @@ interface Doing<T> {
   isOver: boolean;
 }
 
+/**
+ * Claims the jobs of a queue that it can begin now, renews their leases while they are done, and settles them. When a
+ * lease is lost, the handler's signal is aborted, and its outcome is not sent. The jobs of a process that died come back
+ * at the end of their leases.
+ */
 export class Worker<T = unknown> {
   readonly node: string;
   readonly #concurrency: number;
