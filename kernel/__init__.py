@@ -285,11 +285,6 @@ class Columns:
         return self._u32(9)
 
     @property
-    def node_lens(self) -> array[int]:
-        """u16."""
-        return self._u16(20)
-
-    @property
     def tag_lens(self) -> array[int]:
         """u16."""
         return self._u16(21)
@@ -322,12 +317,6 @@ class Columns:
         if last_seq - first_seq == count - 1 and len(rows[FLAGS_AT::ROW_SIZE].translate(None, _LABELS)) == count:
             return last + last_size - begin - count * (size - data_len)  # adjacent frames without nodes and tags
         return sum(self.data_lens)
-
-    @property
-    def data_offsets(self) -> array[int]:
-        """Where in the buffer each body begins; u64."""
-        parts = zip(self.offsets, self.node_lens, self.tag_lens, self.rows[47::ROW_SIZE], strict=True)
-        return array("Q", [offset + node_len + tag_len + header for offset, node_len, tag_len, header in parts])
 
     @property
     def end(self) -> int:

@@ -87,10 +87,6 @@ class Budget:
         """Whether more is held than allowed, because some bytes existed before they could be refused."""
         return bool(self.total) and self.held > self.total
 
-    def is_over_for(self, owner: object) -> bool:
-        """Whether the budget is over, or this owner holds more than it may."""
-        return self.is_over or (bool(self.per_owner) and self.held_by(owner) > self.per_owner)
-
     def has_room(self, owner: object, size: int) -> bool:
         """Whether `size` more bytes fit."""
         return self._fits_in_all(size) and self._fits_for(owner, size)

@@ -43,16 +43,6 @@ def is_binary(body: bytes) -> bool:
     return not body or body[0] != _OBJECT
 
 
-def opening_of(size: int) -> bytes:
-    """The bytes before a value of `size` bytes."""
-    return OPENING + _LENGTH.pack(size)
-
-
-def binary_body(value: bytes) -> bytes:
-    """The stored body of a record of raw bytes."""
-    return opening_of(len(value)) + value
-
-
 def binary_value(body: bytes) -> bytes:
     """The appended bytes; b"" for a null. Raises msgspec.DecodeError."""
     return body[OVERHEAD:] if _is_alone(body) else _decoder.decode(body).v or b""
@@ -64,7 +54,7 @@ def binary_meta(body: bytes) -> bytes:
 
 
 def _is_alone(body: bytes) -> bool:
-    """Whether the body has only the appended bytes, in the form that `binary_body` writes."""
+    """Whether the body has only the appended bytes, in the form that the kernel writes."""
     return body.startswith(OPENING) and _LENGTH.unpack_from(body, len(OPENING))[0] == len(body) - OVERHEAD
 
 

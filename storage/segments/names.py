@@ -69,10 +69,6 @@ def idx_name(first_seq: int, gen: int) -> str:
     return file_name(first_seq, gen, IDX)
 
 
-def tag_name(first_seq: int, gen: int) -> str:
-    return file_name(first_seq, gen, TAG)
-
-
 def path(root: str, id: SegmentId, ext: str) -> str:
     """One of a segment's files: `ext` is DATA, PACKED, IDX, TAG or LEN."""
     return layout.join(folder(root, id.topic_id), file_name(id.first_seq, id.gen, ext))

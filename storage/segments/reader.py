@@ -146,11 +146,6 @@ class SegmentReader:
         with self._open.lease(id) as files:
             return files.entries(0, end_seq - id.first_seq).stamps
 
-    def stamps_edge(self, id: SegmentId, end_seq: int) -> tuple[int, int]:
-        """Times in ms of the first and last entry. An entry without a record has the time of the one before, or 0."""
-        with self._open.lease(id) as files:
-            return files.entry(0).ts, files.entry(end_seq - id.first_seq - 1).ts
-
     def ts_search(self, id: SegmentId, end_seq: int, ts: int) -> int:
         """The first seq with a time of `ts` or later, `end_seq` when there is none. A few reads of one entry each."""
         with self._open.lease(id) as files:

@@ -76,7 +76,6 @@ class Log:
         "producers",
         "queue",
         "reserved",
-        "reserving",
         "section",
         "shard",
         "states",
@@ -113,9 +112,8 @@ class Log:
         #: Values that other components store with this log; None: there are none.
         self.states: StateTable | None = None
         self.head = 0
-        #: No seq up to here is assigned twice: durable (HeadWatermark). `reserving` = requested, not durable yet.
+        #: No seq up to here is assigned twice: durable (HeadWatermark).
         self.reserved = 0
-        self.reserving = 0
         self.last_ts = 0
         self.last_write_ts: int | None = None
         self.count = self.bytes = 0

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 import kernel
 from storage.format import wal_frame
-from storage.format.binary import binary_body
 from storage.format.wal_frame import FrameFlag
+from tests.support.bodies import binary_body
 
 U64 = (1 << 64) - 1
 

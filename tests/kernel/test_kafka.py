@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import kernel
 from broker.kafka.mapping import to_kafka
-from storage.format.binary import binary_body
 from tests.kernel.samples import texts
+from tests.support.bodies import binary_body
 
 pytestmark = pytest.mark.usefixtures("twin")
 

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from pipeline.batches import Row, Shape, from_frames, from_rows
 from pipeline.frames import FrameDamaged, decode
-from storage.format.binary import binary_body
 from storage.format.checksum import checksum
 from storage.format.meta import with_meta
 from storage.format.segment_frame import APPEND, DELETED, HEADER, HEADER_SIZE, LIVE
 from storage.log.encode import BINARY
+from tests.support.bodies import binary_body
 
 TOPIC = 7
 

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from kernel import Header
 from storage.errors import StorageError
 from storage.format import wal_frame
-from storage.format.binary import binary_body
 from storage.log import encode
 from storage.log.encode import DURABLE
 from storage.log.validation import check_delays, check_records
 from storage.options import Options
 from storage.records.values import BinaryRecord, NewRecord
+from tests.support.bodies import binary_body
 
 NOW = 1_700_000_000_000
 SMALL = Options(

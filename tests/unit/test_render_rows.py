@@ -13,11 +13,11 @@ import kernel
 from broker.api.routes.claims import rendered_jobs
 from broker.content import render
 from storage.format import segment_frame, wal_frame
-from storage.format.binary import binary_body
 from storage.format.wal_frame import FrameType
 from storage.queues.lease_queue import ClaimedBatch
 from storage.records.frame_records import ChainedRecords, FrameRecords
 from storage.records.values import StoredRecord
+from tests.support.bodies import binary_body
 
 TOPIC_ID, TS = 7, 1_700_000_000_000
 ALL = render.Shape()

@@ -26,7 +26,7 @@ MAX_ELEMENTS: Final = 200_000
 _MAX_VARINT_BYTES: Final = 5
 
 _INT8, _INT16, _INT32, _INT64 = Struct(">b"), Struct(">h"), Struct(">i"), Struct(">q")
-_UINT16, _FLOAT64 = Struct(">H"), Struct(">d")
+_UINT16 = Struct(">H")
 
 
 class Malformed(Exception):
@@ -61,9 +61,6 @@ class Reader:
 
     def uint16(self) -> int:
         return self._number(_UINT16, 2)
-
-    def float64(self) -> float:
-        return self._unpacked(_FLOAT64, 8)[0]
 
     def boolean(self) -> bool:
         return self.int8() != 0
@@ -185,9 +182,6 @@ class Writer:
 
     def uint16(self, value: int) -> None:
         self._parts += _UINT16.pack(value)
-
-    def float64(self, value: float) -> None:
-        self._parts += _FLOAT64.pack(value)
 
     def boolean(self, value: bool) -> None:
         self._parts.append(1 if value else 0)

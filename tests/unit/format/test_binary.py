@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.format.binary import MARK, OVERHEAD, as_json, binary_body, binary_value, is_binary
+from storage.format.binary import MARK, OVERHEAD, as_json, binary_value, is_binary
 from storage.format.record import PLAIN_OVERHEAD, delivered_at, payload_size, split_body
+from tests.support.bodies import binary_body
 
 some_bytes = st.binary(max_size=80)
 json_values: st.SearchStrategy[Any] = st.recursive(

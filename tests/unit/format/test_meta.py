@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.format.binary import as_json, binary_body, binary_value
+from storage.format.binary import as_json, binary_value
 from storage.format.meta import meta_of, with_meta
 from storage.format.record import payload_size, split_body
+from tests.support.bodies import binary_body
 
 some_bytes = st.binary(max_size=40)
 some_headers = st.none() | st.lists(st.tuples(st.text(max_size=4), st.none() | some_bytes), min_size=1, max_size=3)

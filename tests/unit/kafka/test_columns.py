@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.kafka.mapping import columns_of, to_kafka, to_stored
-from storage.format.binary import binary_body
 from storage.records.frame_records import chain_records
 from storage.records.values import StoredRecord
+from tests.support.bodies import binary_body
 
 NOW = 1_700_000_000_000
 of_rest = st.sampled_from(

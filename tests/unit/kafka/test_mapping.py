@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.kafka.mapping import MAX_META_BYTES, NO_TIME, all_json, is_json, to_kafka, to_stored
-from storage.format.binary import as_json, binary_body
+from storage.format.binary import as_json
 from storage.format.record import payload_sizes, split_body
 from storage.records.values import StoredBodies
+from tests.support.bodies import binary_body
 from tests.support.shown import shown
 
 TIMES = st.integers(0, 1 << 45)

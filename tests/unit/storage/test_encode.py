@@ -82,7 +82,7 @@ def test_creating_controls_precede_the_records_and_evicting_controls_follow() ->
     before = [control.TopicDelete(name="before"), control.HeadWatermark(reserved=5)]
     after = [control.EvictWatermark(floors={"cap": 3})]
     unit = encoded([record(), record()], before=before, after=after)
-    types, at = [], 0
+    types, at = list[int](), 0
     while at < len(unit.payload):
         frame = wal_frames.decode(unit.payload, at)
         types.append(frame.type)

@@ -8,11 +8,11 @@ import pytest
 
 import kernel
 from storage.format import segment_frame, wal_frame
-from storage.format.binary import binary_body
 from storage.format.record import payload_size
 from storage.format.wal_frame import FrameType
 from storage.records.frame_records import ChainedRecords, FrameRecords, chain_records, data_of
 from storage.records.values import StoredRecord
+from tests.support.bodies import binary_body
 
 TOPIC_ID, FIRST, TS = 7, 250, 1_700_000_000_000
 BODIES = {

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 import kernel
 from storage.format import wal_frame
-from storage.format.binary import binary_body
 from storage.format.wal_frame import HEADER, HOP_SHIFT, OVERHEAD, FrameFlag
 from storage.log.encode import DURABLE, encoded
 from storage.records.frame_records import ChainedRecords, FrameRecords
@@ -19,6 +18,7 @@ from storage.routers import copies
 from storage.routers.copies import Copies, FrameCopies, MixedCopies, copies_of
 from storage.routers.windows import Picked, Window
 from storage.state.routers.router import Definition
+from tests.support.bodies import binary_body
 
 ALL = Definition(source="a", dest="b")
 BARE = Definition(source="a", dest="b", preserve_node=False, preserve_tag=False)

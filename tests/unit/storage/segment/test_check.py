@@ -305,7 +305,7 @@ def test_an_index_is_rebuilt_on_the_real_disk(tmp_path: Path) -> None:
 
 def test_files_outside_the_manifest_are_removed(disk: SimDisk) -> None:
     folder = names.folder(ROOT, ID.topic_id)
-    kept = {f"{folder}/{names.tag_name(41, 0)}", path("idx"), path("data"), f"{folder}/README"}
+    kept = {f"{folder}/{names.file_name(41, 0, names.TAG)}", path("idx"), path("data"), f"{folder}/README"}
     gone = ["seg-00000000000000000041.1.data", "seg-00000000000000000041.1.idx", "seg-00000000000000000041.idx.tmp"]
     gone += ["seg-00000000000000000041.tag.tmp", "seg-00000000000000000061.tag"]
     for name in [f"{folder}/{name}" for name in gone] + sorted(kept):

@@ -24,7 +24,7 @@ def test_segment_paths_round_trip(topic_id: int, first_seq: int, gen: int, ext: 
 def test_the_first_generation_has_no_number() -> None:
     assert names.data_name(41, 0) == "seg-00000000000000000041.data"
     assert names.idx_name(41, 2) == "seg-00000000000000000041.2.idx"
-    assert names.tag_name(41, 10) == "seg-00000000000000000041.10.tag"
+    assert names.file_name(41, 10, names.TAG) == "seg-00000000000000000041.10.tag"
 
 
 @pytest.mark.parametrize(

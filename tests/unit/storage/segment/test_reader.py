@@ -364,16 +364,8 @@ def test_a_search_by_time_reads_few_entries() -> None:
     assert rig.preads(names.IDX) <= 13
 
 
-def test_stamps_edge_returns_the_first_and_the_last_time() -> None:
-    rig = Rig([Made(ms=3), Made(ms=4), Made(ms=9), None])
-    assert rig.reader.stamps_edge(rig.id, rig.end) == (TS + 3, TS + 9)
-    assert rig.reader.stamps_edge(rig.id, 3) == (TS + 3, TS + 4)
-
-
 def test_a_damaged_entry_is_no_time() -> None:
     rig = Rig(numbered(5))
     spoil(rig.disk, rig.built, names.IDX, entry_at(4) + 8)
-    with pytest.raises(SegmentCorrupt):
-        rig.reader.stamps_edge(rig.id, rig.end)
     with pytest.raises(SegmentCorrupt):
         rig.reader.ts_search(rig.id, rig.end, TS + 100)
