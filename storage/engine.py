@@ -382,6 +382,7 @@ class Engine:
             return
         self.logs.closing = True
         self.begin_shutdown()
+        self.relocator.begin_stop()
         await self.backups.stop()
         await self.supervisor.stop()
         await self.queues.stop()
