@@ -1,10 +1,10 @@
-"""The ways to a cell beside one another: through the gateway of its set, and to the cell's own port.
+"""Compares the ways to a cell: through the gateway of its set, and to the cell's own port.
 
-One topic, one set, one run: the ways take turns, each round from the other one on, and the result is the ratio within a
-round. On a machine with fewer cores than processes the gateway takes its processor time from the cell.
+One topic, one set, one run: the ways take turns, and each round begins with the other one. The result is the ratio
+within a round. On a machine with fewer cores than processes, the gateway takes processor time from the cell.
 
-The Python client, one request after the other, is compared with itself: with the address of the cell; with that of the
-gateway, so that it finds the cell by itself; and with that of the gateway, through which it sends everything.
+The Python client, one request after the other, is compared with itself: given the address of the cell; given that of
+the gateway, from which it finds the cell; and sending everything through the gateway.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Addresses(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Way(msgspec.Struct, frozen=True, kw_only=True):
-    """Requests a second by one way, beside those of the same program to the cell's own port."""
+    """Requests a second by one way, compared with those of the same program to the cell's own port."""
 
     name: str
     #: generator (64 connections) or client (one request after the other).
@@ -59,7 +59,7 @@ def settings(cells: int) -> dict[str, str]:
 
 
 def addresses(own: OwnBroker, cells: int) -> Addresses:
-    """Where a running set is, and a topic whose home is cell 0."""
+    """The addresses of a running set, and a topic whose home is cell 0."""
     _, body = ask(own.host, own.port, "GET", "/v0/cluster")
     url = msgspec.json.decode(body, type=_Cluster).cells[0].http
     topic = next(number for number in range(10_000) if home_cell(f"load-{number}", cells) == 0)

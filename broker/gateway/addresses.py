@@ -1,4 +1,4 @@
-"""The addresses of cells that the gateway tells to clients. Pure.
+"""The addresses of cells that the gateway gives to clients. Pure.
 
 Source: docs/cells.md#clients-that-go-to-the-cells.
 """
@@ -14,14 +14,15 @@ if TYPE_CHECKING:
 
 
 def host_of(host: bytes | None, server: tuple[str, int] | None) -> str:
-    """The host by which a client calls the gateway: of its Host header, or else the address that it connected to."""
+    """The host under which a client reaches the gateway: from its Host header, or else the address that it connected
+    to."""
     named = name_in(host)
     return named or ("" if server is None else server[0])
 
 
 def addresses(gateway: Gateway, cell: int, *, scheme: str, host: str) -> dict[str, str]:
     """`http`: the URL of a cell for HTTP clients; `kafka`: its host and port for Kafka clients. A cell without such a
-    port has no such field. `host`: the one that the client knows, which counts if the settings advertise none."""
+    port lacks the field. `host`: the host that the client knows, used unless the settings advertise another."""
     found: dict[str, str] = {}
     advertised = gateway.settings.cell_advertised
     if gateway.http_ports:

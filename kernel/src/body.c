@@ -11,7 +11,7 @@ static size_t behind_spaces(Piece text, size_t at)
     return at;
 }
 
-/* Where the string that begins at `at` ends; 0: it does not. */
+/* Where the string that begins at `at` ends; 0: it has no end. */
 static size_t string_end(Piece text, size_t at)
 {
     if (at >= text.size || text.at[at] != '"') return 0;
@@ -27,7 +27,7 @@ static bool ends_scalar(uint8_t byte)
     return memchr(",}] \t\r\n\"{[:", byte, 11) != NULL;
 }
 
-/* Where the value that begins at `at` ends; 0: there is none. */
+/* Where the value that begins at `at` ends; 0: there is no value. */
 static size_t value_end(Piece text, size_t at)
 {
     if (at >= text.size) return 0;
@@ -77,7 +77,7 @@ bool split_object(Piece body, Parts *parts)
 
 /* -- MessagePack --------------------------------------------------------------------------------------------------- */
 
-/* What is left of a body. */
+/* The rest of a body. */
 typedef struct {
     const uint8_t *at, *end;
 } Walk;
@@ -102,7 +102,7 @@ static bool walk_number(Walk *walk, size_t width, uint64_t *number)
 
 enum { NOTHING, STRING, BYTES, ELSE };
 
-/* One value, whatever is within it: its kind, and the bytes of a string or of bytes. */
+/* One value with everything in it: its kind, and the bytes of a string or of bytes. */
 static bool walk_value(Walk *walk, int *kind, Piece *piece)
 {
     *kind = ELSE;
@@ -128,7 +128,7 @@ static bool walk_value(Walk *walk, int *kind, Piece *piece)
             if (!walk_number(walk, first & 1 ? 4 : 2, &items)) return false;
             pending += first >= 0xde ? 2 * items : items;
         }
-        /* Each value has a byte at least: so many cannot follow. It also bounds what is counted. */
+        /* Each value has at least one byte, so this many cannot follow. It also limits what is counted. */
         if (pending > (uint64_t)(walk->end - walk->at)) return false;
         if (!walk_bytes(walk, size, top ? piece : NULL)) return false;
         if (top) *kind = found;

@@ -1,6 +1,6 @@
-/* Append frames of the log: of records, and of routed copies. See kernel.encode_appends and encode_copies.
+/* Encodes Append frames of the log: of records, and of routed copies. See kernel.encode_appends and encode_copies.
  *
- * Sizes are counted first, so that all frames are written once, into the bytes that are given back.
+ * Sizes are counted first, so that all frames are written once, into the bytes that are returned.
  */
 #include "kernel.h"
 
@@ -20,7 +20,7 @@ typedef struct {
     uint32_t data_len, size; /* of the body, of the frame */
 } Record;
 
-/* What all frames have in common. */
+/* The common fields of all frames. */
 typedef struct {
     uint64_t topic_id, first_seq, ts;
     uint8_t flags;
@@ -29,7 +29,7 @@ typedef struct {
 
 /* -- records from Python ------------------------------------------------------------------------------------------- */
 
-/* Everything that is kept alive until the frames are made. */
+/* References that are held until the frames are made. */
 typedef struct {
     Record *records;
     size_t count;
@@ -69,7 +69,7 @@ static bool piece_from(Batch *batch, PyObject *object, Piece *piece)
     return true;
 }
 
-/* A column as a tuple of `count` values; *column stays NULL where there is none. */
+/* A column as a tuple of `count` values; *column stays NULL if there is none. */
 static bool column_of(PyObject *object, size_t count, PyObject **column)
 {
     if (object == Py_None) return true;
@@ -94,7 +94,7 @@ static size_t decimal_size(uint64_t number)
     return size;
 }
 
-/* Counts what the record comes to. */
+/* Counts the bytes of the record's frame. */
 static bool measure_record(Record *record, size_t number)
 {
     uint64_t size = record->data.size;
@@ -149,7 +149,7 @@ static bool seqs_end(uint64_t first_seq, size_t count)
 
 /* -- frames -------------------------------------------------------------------------------------------------------- */
 
-/* What stands in front of the node. */
+/* The header of the frame, before the node. */
 static void out_header(Out *out, const Head *head, size_t number, size_t count, uint8_t own, const uint32_t lengths[4])
 {
     uint8_t header[LOG_HEADER];
@@ -166,7 +166,7 @@ static void out_header(Out *out, const Head *head, size_t number, size_t count, 
     out_bytes(out, header, sizeof header);
 }
 
-/* The checksum of the frame of `size` bytes that lacks but it. */
+/* The checksum of a frame of `size` bytes that is complete otherwise. */
 static void out_checksum(Out *out, uint32_t size)
 {
     if (!out_room(out, 8)) return;
@@ -221,7 +221,7 @@ static bool head_of(PyObject *const *args, Head *head, PyObject *flags, PyObject
     return goes_on >= 0 && alone >= 0;
 }
 
-/* All that is asked of `args`, as kernel_encode_appends has them, but `around`. */
+/* All arguments of kernel_encode_appends except `around`. */
 static bool read_batch(PyObject *const *args, Batch *batch, Head *head)
 {
     batch->columns[0] = PySequence_Tuple(args[0]);
@@ -263,7 +263,7 @@ static bool read_batch(PyObject *const *args, Batch *batch, Head *head)
     return true;
 }
 
-/* What is to stand around the frames; both pieces are held by the batch. *answer keeps them alive. */
+/* The bytes before and after the frames. The batch refers to both pieces; *answer keeps them alive. */
 static bool ask_around(PyObject *around, Py_ssize_t total, Batch *batch, Piece *front, Piece *behind, PyObject **answer)
 {
     *front = *behind = piece_of(NULL, 0);
@@ -280,7 +280,7 @@ static bool ask_around(PyObject *around, Py_ssize_t total, Batch *batch, Piece *
     return piece_from(batch, PyTuple_GetItem(*answer, 0), front) && piece_from(batch, PyTuple_GetItem(*answer, 1), behind);
 }
 
-/* Sizes as u32, and their sum; SIZE_MAX where there is no memory for so much. */
+/* Sizes as u32, and their sum; SIZE_MAX if there is not enough memory. */
 static PyObject *list_sizes(const Record *records, size_t count, size_t *total)
 {
     Out out;
@@ -338,7 +338,7 @@ static void out_copies(Out *out, const Head *head, Piece rows, const uint8_t *bu
         if (!out_room(out, row.size)) return;
         const uint32_t lengths[4] = {row.size, row.node_len, row.tag_len, row.data_len};
         out_header(out, head, number, all, row.flags & (FLAG_TAG | FLAG_NODE | FLAG_BINARY), lengths);
-        /* Node, tag and body lie one behind the other, in the original as in the copy. */
+        /* Node, tag and body are adjacent, in the original and in the copy. */
         out_bytes(out, buffer + row.offset + row.header_len, row.size - OVERHEAD);
         out_checksum(out, row.size);
     }

@@ -1,4 +1,4 @@
-/* Frames that are there: verified, grouped, sorted, cut. See kernel.scan, groups, by_topic, measure and cut.
+/* Works on existing frames: verifies, groups, sorts and cuts them. See kernel.scan, groups, by_topic, measure and cut.
  *
  *    log   segment   field                    A frame has frame_len + 4 bytes in both. The checksum, XXH3-64, is over the
  *    0     0         frame_len u32            bytes from the type on; a segment has no type byte, which counts as 1 there,
@@ -27,7 +27,7 @@ typedef struct {
     uint64_t topic_id, first_seq;
 } Query;
 
-/* The frame at `at`, as far as its lengths go. END: it is whole. Nothing at or behind `stop` is read. */
+/* Checks the lengths of the frame at `at`. END: it is whole. Nothing at or after `stop` is read. */
 static int read_lengths(const Query *query, size_t at, Row *row)
 {
     size_t left = query->stop - at;
@@ -44,7 +44,7 @@ static int read_lengths(const Query *query, size_t at, Row *row)
     return END;
 }
 
-/* The whole frame at `at`: its other fields, and whether they are what was written. */
+/* Reads the other fields of the whole frame at `at`, and checks that they are as written. */
 static int read_frame(const Query *query, size_t at, Row *row)
 {
     const uint8_t *frame = query->bytes + at, *fields = frame + (query->segment ? 4 : 5);
@@ -64,7 +64,7 @@ static int read_frame(const Query *query, size_t at, Row *row)
     return row->delete_byte == LIVE || row->delete_byte == DELETED ? END : DELETE;
 }
 
-/* How many frames there can be at most: lengths alone are looked at. */
+/* The most frames that there can be, from their lengths alone. */
 static size_t count_frames(const Query *query)
 {
     size_t found = 0, at = query->start;
@@ -85,7 +85,7 @@ static int scan_frames(const Query *query, size_t most, Out *out, size_t *end)
     while (at < query->stop) {
         if (found >= query->max_frames) { reason = FULL; break; }
         if ((reason = read_lengths(query, at, &row)) != END) break;
-        /* `most` frames were counted: more can be there only if the bytes have changed since. */
+        /* `most` frames were counted. There can be more only if the bytes have changed since. */
         if (found >= most || (found && total + row.data_len > query->max_bytes)) { reason = FULL; break; }
         if ((reason = read_frame(query, at, &row)) != END) break;
         if ((query->of_topic && row.topic_id != query->topic_id)
@@ -158,7 +158,7 @@ enum { PLAIN_OVERHEAD = 9 }; /* {"data":} */
 #define CT_KEY ",\"ct\":"
 #define H_KEY ",\"h\":"
 
-/* Bytes that a body counts for; -1: it is no record. */
+/* The bytes that a body counts for; -1: it is not a record. */
 static int64_t payload_of(Piece body)
 {
     if (body.size == 0) return -1;
@@ -173,7 +173,7 @@ static int64_t payload_of(Piece body)
     return (int64_t)size;
 }
 
-/* The digits of a deliver_at that ends a body; empty: it has none. */
+/* The digits of a deliver_at at the end of a body; empty if it has none. */
 static Piece deliver_at_of(Piece body)
 {
     const size_t key = sizeof(DELIVER_AT_KEY) - 1;
@@ -206,7 +206,7 @@ static bool add_delayed(PyObject *list, size_t row, Piece digits)
     return !failed;
 }
 
-/* The payload of every row; the first row that is no record (`bad`); how many rows may have a deliver_at. */
+/* The payload of every row, the first row that is not a record (`bad`), and how many rows may have a deliver_at. */
 static size_t measure_rows(Piece rows, const uint8_t *buffer, Out *out, Py_ssize_t *bad)
 {
     size_t delayed = 0;
@@ -252,7 +252,7 @@ KERNEL_FUNCTION(kernel_measure)
     Out out;
     PyObject *payloads = rows_fit(rows.piece, held.piece.size) ? new_bytes(4 * row_count(rows.piece), &out) : NULL, *delayed = NULL;
     if (payloads) {
-        /* What is large is what there is to do: a few rows of a large buffer are done before the lock is back. */
+        /* Large means much work: a few rows of a large buffer take less time than getting the lock back. */
         PyThreadState *released = rows.piece.size >= RELEASE_BYTES ? PyEval_SaveThread() : NULL;
         size_t found = measure_rows(rows.piece, held.piece.at, &out, &bad);
         if (released) PyEval_RestoreThread(released);

@@ -1,7 +1,7 @@
 /* How deep JSON text is nested, and whether it is UTF-8, in one walk. See kernel.check_json. */
 #include "kernel.h"
 
-/* Whether one of eight bytes ends a stretch of a string that can be passed over: a quote, a backslash, no ASCII. */
+/* Whether one of eight bytes in a string needs a closer look: a quote, a backslash, or a byte that is not ASCII. */
 static inline bool is_special(uint64_t eight)
 {
     const uint64_t ones = 0x0101010101010101ULL, highs = 0x8080808080808080ULL;
@@ -39,7 +39,7 @@ static Found walk(Piece text, uint64_t max_depth)
         if (byte == '"') {
             in_string = !in_string;
         } else if (in_string) {
-            /* What follows a backslash is no quote; if it is no ASCII, it is still to be looked at. */
+            /* The character after a backslash is not a quote. If it is not ASCII, it must still be checked. */
             if (byte == '\\' && at < text.size && text.at[at] < 0x80) at++;
         } else if (byte == '[' || byte == '{') {
             if (++depth > found.depth) found.depth = depth;

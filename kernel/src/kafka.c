@@ -44,7 +44,7 @@ static int64_t read_varint(Reader *reader)
     return 0;
 }
 
-/* A field behind its length; false: it is null, or something is wrong. */
+/* A field with its length; false: it is null, or something is wrong. */
 static bool read_field(Reader *reader, Piece *field)
 {
     int64_t size = read_varint(reader);
@@ -91,21 +91,21 @@ static PyObject *header_object(Reader *reader)
     return pair;
 }
 
-/* The lists that are given back. */
+/* The lists that are returned. */
 typedef struct {
     PyObject *keys, *values, *headers;
     bool has_keys, has_headers;
     int64_t time_delta, offset_delta;
 } Columns;
 
-/* One record, whose bytes the reader has and no others. False: something is wrong, with the reader or with Python. */
+/* One record; the reader has exactly its bytes. False: an error of the reader or of Python. */
 static bool read_record(Reader *reader, Columns *columns, uint64_t *headers_left)
 {
     if (reader->at == reader->end) {
         reader->wrong = "a record ends too early";
         return false;
     }
-    reader->at++; /* attributes: none has a meaning */
+    reader->at++; /* attributes: no bit has a meaning */
     columns->time_delta = read_varint(reader);
     if (reader->wrong) return false;
     columns->offset_delta = read_varint(reader);
@@ -195,7 +195,7 @@ KERNEL_FUNCTION(kernel_read_kafka)
 
 static const char TWO_KEYS[] = "\x82\xd9\x01v\xc6", ALONE[] = "\x81\xd9\x01v\xc6", BINARY_CT[] = "\xa2" "ct\xd3", TEXT_CT[] = ",\"ct\":";
 
-enum { TEXT_BEGIN = 8, MAP_BEGIN = 9, NO_TIME = -1 }; /* {"data": and an opening with the length behind it */
+enum { TEXT_BEGIN = 8, MAP_BEGIN = 9, NO_TIME = -1 }; /* {"data": and the opening byte with the length after it */
 
 static uint64_t load_big(const uint8_t *at, size_t bytes)
 {
@@ -204,7 +204,7 @@ static uint64_t load_big(const uint8_t *at, size_t bytes)
     return number;
 }
 
-/* A map whose value is all there is, or is followed by a create time. False: it has another form. */
+/* A map with a value alone, or a value and a create time. False: it has another form. */
 static bool value_of_map(Piece body, bool noded, Piece *value, int64_t *stamp)
 {
     const size_t stamped = sizeof BINARY_CT - 1 + 8;
@@ -220,7 +220,7 @@ static bool value_of_map(Piece body, bool noded, Piece *value, int64_t *stamp)
     return true;
 }
 
-/* The same of an object. A create time of more than 18 digits is left to others. */
+/* The same for an object. A create time of more than 18 digits takes the general path. */
 static bool value_of_text(Piece body, bool noded, Piece *value, int64_t *stamp)
 {
     if (!begins_with(body, "{\"data\":", TEXT_BEGIN) || body.size < TEXT_BEGIN + 1 || body.at[body.size - 1] != '}') return false;
@@ -239,7 +239,7 @@ static bool value_of_text(Piece body, bool noded, Piece *value, int64_t *stamp)
     return !noded && !has_key(body, ",\"meta\":") && !has_key(body, ",\"deliver_at\":") && !has_key(body, ",\"ct\":") && !has_key(body, ",\"h\":");
 }
 
-/* A value, None where the body has another form. NULL with an error set. */
+/* A value, or None if the body has another form. NULL with an error set. */
 static PyObject *value_object(PyObject *body, PyObject *node, int64_t *stamp)
 {
     if (!PyBytes_Check(body) || !PyBytes_Check(node)) return PyErr_Format(PyExc_TypeError, "bodies and nodes are bytes");
@@ -310,7 +310,7 @@ static void out_big(Out *out, uint64_t number, int bytes)
     while (bytes-- > 0) out_byte(out, (uint8_t)(number >> 8 * bytes));
 }
 
-/* A field of Python: bytes or None. `wrong`: it is neither. */
+/* A field from Python: bytes or None. `wrong`: it is neither. */
 static Piece field_from(PyObject *object, bool *null, bool *wrong)
 {
     *null = object == Py_None;
@@ -370,7 +370,7 @@ typedef struct {
 
 static int64_t signed_at(const Held *column, size_t number) { return (int64_t)load64(column->piece.at + 8 * number); }
 
-/* What follows the length of a record. The difference of two times wraps, as it does for whoever adds it. */
+/* The record after its length. The difference of two times wraps, as in the addition by readers. */
 static bool put_record(Out *out, const Source *source, size_t number, uint64_t *size)
 {
     int64_t time_delta = (int64_t)((uint64_t)signed_at(&source->stamps, number) - (uint64_t)signed_at(&source->stamps, 0));
@@ -444,7 +444,7 @@ static bool tuple_of(PyObject *object, size_t count, PyObject **tuple)
     return false;
 }
 
-/* A signed number of so many bits. */
+/* A signed number with this many bits. */
 static bool signed_of(PyObject *object, int bits, int64_t *number)
 {
     long long value = PyLong_AsLongLong(object);

@@ -1,9 +1,9 @@
-/* What the files of the kernel share: how bytes are loaded and stored, rows, pieces, and bounded output.
+/* Shared by the files of the kernel: loading and storing bytes, rows, pieces, and bounded output.
  *
- * Three rules keep memory safe, whatever bytes come in:
- *   - a length is compared with what is left before it is used, never added to an offset first;
- *   - whatever is written goes through an Out, which knows where its room ends;
- *   - a row that a caller hands in is believed only after row_fits().
+ * Three rules keep memory safe for any input:
+ *   - a length is compared with the remaining bytes before it is used, and never added to an offset first;
+ *   - all output is written through an Out, which knows where its space ends;
+ *   - a row from a caller is trusted only after row_fits().
  */
 #ifndef TOPICS_KERNEL_H
 #define TOPICS_KERNEL_H
@@ -17,15 +17,15 @@
 #include <stdint.h>
 #include <string.h>
 
-/* The formats are little-endian and are copied, not converted. Elsewhere the Python twin serves. */
+/* The formats are little-endian and are copied, not converted. Big-endian machines use the Python version. */
 #if !defined(__BYTE_ORDER__) || __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "the kernel is for little-endian machines, built by gcc or clang"
 #endif
 
-/* Of the functions' arguments and results; that of kernel/plain.py must be the same. Raise both when one changes. */
+/* The version of arguments and results. kernel/plain.py must have the same. Raise both when one changes. */
 enum { INTERFACE = 4 };
 
-/* From so many bytes on the interpreter's lock is released: below, taking it again costs more than the work. */
+/* From this many bytes on the interpreter's lock is released. For fewer, taking it again costs more than the work. */
 #define RELEASE_BYTES ((size_t)64 << 10)
 
 enum {
@@ -52,7 +52,7 @@ static inline void store64(uint8_t *at, uint64_t value) { memcpy(at, &value, 8);
 
 /* -- pieces of memory ---------------------------------------------------------------------------------------------- */
 
-/* Bytes that somebody else owns. */
+/* Bytes that other code owns. */
 typedef struct {
     const uint8_t *at;
     size_t size;
@@ -72,7 +72,7 @@ static inline bool begins_with(Piece piece, const char *text, size_t size)
 
 /* -- bounded output ------------------------------------------------------------------------------------------------ */
 
-/* Room that is filled from the front. What does not fit is not written, and `full` says so. */
+/* Space that is filled from the beginning. Bytes that do not fit are not written, and `full` is set. */
 typedef struct {
     uint8_t *at;
     uint8_t *end;
@@ -103,7 +103,7 @@ static inline void out_byte(Out *out, uint8_t byte)
 void out_decimal(Out *out, uint64_t number);
 void out_hex16(Out *out, uint64_t number);
 void out_base64(Out *out, Piece piece);
-/* A JSON string, escaped as msgspec does it. False: it is not UTF-8. */
+/* A JSON string, escaped like msgspec does it. False: it is not UTF-8. */
 bool out_quoted(Out *out, Piece text);
 
 /* -- rows: see kernel/rows.py -------------------------------------------------------------------------------------- */
@@ -127,7 +127,7 @@ static inline Row row_at(Piece rows, size_t number)
 
 static inline size_t row_count(Piece rows) { return rows.size / ROW_SIZE; }
 
-/* Whether the frame of a row, as its lengths have it, lies within a buffer of so many bytes. */
+/* Whether the frame of a row, according to its lengths, is within a buffer of this many bytes. */
 static inline bool row_fits(const Row *row, size_t buffer_size)
 {
     uint64_t size = (uint64_t)OVERHEAD + row->node_len + row->tag_len + row->data_len;
@@ -158,7 +158,7 @@ bool rows_fit(Piece rows, size_t buffer_size);
 /* Chooses the code for this processor; once, when the module is loaded. */
 void xxh3_prepare(void);
 uint64_t xxh3_64(const uint8_t *input, size_t size);
-/* The same of an input whose first byte is another than the one that stands there. `size` is 1 at least. */
+/* The same for an input with another first byte than the one in memory. `size` is at least 1. */
 uint64_t xxh3_64_first(const uint8_t *input, size_t size, uint8_t first);
 uint32_t crc32c_of(const uint8_t *input, size_t size);
 /* Fills the tables of crc32c_of; once, when the module is loaded. */
@@ -166,23 +166,23 @@ void crc32c_prepare(void);
 
 /* -- text ---------------------------------------------------------------------------------------------------------- */
 
-/* Bytes of the UTF-8 character of more than one byte that begins here; 0: none does. `left` is 1 at least. */
+/* The size of the multi-byte UTF-8 character that begins here; 0: there is none. `left` is at least 1. */
 size_t utf8_width(const uint8_t *at, size_t left);
 bool utf8_valid(Piece text);
-/* Where in `text` the key stands from `from` on; SIZE_MAX: nowhere. The key begins with a comma. */
+/* Where the key is in `text`, from `from` on; SIZE_MAX: nowhere. The key begins with a comma. */
 size_t find_key(Piece text, size_t from, const char *key, size_t key_size);
 #define has_key(text, key) (find_key((text), 0, (key), sizeof(key) - 1) != SIZE_MAX)
 
 /* -- a stored body ------------------------------------------------------------------------------------------------- */
 
-/* The values of a stored body, as they stand there; `at` NULL: it has no such key. */
+/* The values of a stored body, as written; `at` NULL: it has no such key. */
 typedef struct {
     Piece data, meta, ct, h;
 } Parts;
 
-/* Of a JSON object. False: it is none, or has no data. What is in values is checked for brackets and strings alone. */
+/* Of a JSON object. False: it is not one, or has no data. In values only brackets and strings are checked. */
 bool split_object(Piece body, Parts *parts);
-/* Value and meta of a MessagePack map; both may be empty. False: it is none. */
+/* Value and meta of a MessagePack map; both may be empty. False: it is not a map. */
 bool split_map(Piece body, Piece *value, Piece *meta);
 
 /* How bodies end that have nothing behind data and meta: all that is stored for others than readers ends in a digit or
@@ -192,7 +192,7 @@ static inline bool ends_surely(Piece body)
     return body.size >= 2 && memchr("\"}el", body.at[body.size - 2], 4) != NULL;
 }
 
-/* The data of a stored body: JSON text without the spaces around it, or raw bytes. False: it is no record. */
+/* The data of a stored body: JSON text without the spaces around it, or raw bytes. False: it is not a record. */
 bool data_of(Piece body, Piece *data);
 
 /* -- functions of the module --------------------------------------------------------------------------------------- */
@@ -219,7 +219,7 @@ KERNEL_FUNCTION(kernel_read_kafka);
 KERNEL_FUNCTION(kernel_kafka_values);
 KERNEL_FUNCTION(kernel_write_kafka);
 
-/* Whether a function got so many arguments. False with a TypeError set. */
+/* Whether a function got this many arguments. False with a TypeError set. */
 bool takes(const char *name, Py_ssize_t count, Py_ssize_t wanted);
 /* An unsigned number of at most `most`. False with an error set. */
 bool number_of(PyObject *object, uint64_t most, uint64_t *number);
@@ -231,16 +231,16 @@ typedef struct {
 } Held;
 
 bool hold(PyObject *object, Held *held);
-/* The same of a column: its size must be a multiple of `width`, and, unless `wanted` is SIZE_MAX, `wanted` values. */
+/* The same for a column: its size must be a multiple of `width`, with `wanted` values unless that is SIZE_MAX. */
 bool hold_column(PyObject *object, size_t width, size_t wanted, const char *name, Held *held);
-/* Rows: bytes, whose contents nobody can change between the check of a row and its use. */
+/* Rows: bytes objects, so their contents cannot change between the check of a row and its use. */
 bool hold_rows(PyObject *object, Held *held);
 static inline void let_go(Held *held) { PyBuffer_Release(&held->view); }
 
 /* A new bytes object to be filled; NULL with an error set. */
 PyObject *new_bytes(size_t size, Out *out);
-/* The same object, cut to what was written. Takes over the reference; NULL with an error set, also where the room was
- * too small, which is a defect of whoever counted it. */
+/* The same object, cut to the written size. Takes over the reference. NULL with an error set, also if the space was
+ * too small, which is a bug of the code that counted. */
 PyObject *cut_bytes(PyObject *bytes, Out *out);
 
 #endif

@@ -1,4 +1,4 @@
-/* The module kernel._compiled: the table of its functions, and how arguments are taken and results made. */
+/* The module kernel._compiled: the table of its functions, and the conversion of arguments and results. */
 #include "kernel.h"
 
 bool takes(const char *name, Py_ssize_t count, Py_ssize_t wanted)

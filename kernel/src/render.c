@@ -1,6 +1,6 @@
 /* Records and jobs as JSON. See kernel.render_rows, render_records, render_jobs and render_job_rows.
  *
- * Room is taken for the most that each row can come to, so that all rows are written once.
+ * Space is allocated for the largest size of each row, so that all rows are written once.
  */
 #include "kernel.h"
 
@@ -8,20 +8,20 @@
 
 enum { TAGS = 1, META = 2, DATA = 4, STORED = 8, WHOLE = META | DATA };
 
-/* A record, wherever it came from. */
+/* A record from frames or from Python. */
 typedef struct {
     uint64_t seq, ts;
     Piece node, tag, body;
 } Record;
 
-/* What a row says of a job besides its record; NULL for a record that is none. */
+/* The fields of a job besides its record; NULL for a record that is not a job. */
 typedef struct {
     const uint8_t *lease_ids, *deadlines, *deliveries; /* u64 each */
 } Jobs;
 
 /* -- bodies -------------------------------------------------------------------------------------------------------- */
 
-/* The body without the `,"key":digits` in front of the last brace. */
+/* The body without the `,"key":digits` before the last brace. */
 static Piece without_number(Piece body, const char *key, size_t key_size, size_t most_digits, bool negative)
 {
     if (body.size < key_size + 2 || body.at[body.size - 1] != '}') return body;
@@ -50,7 +50,7 @@ static void out_binary(Out *out, Piece value)
 
 static const char CT[] = ",\"ct\":", DUE[] = ",\"deliver_at\":";
 
-/* The members of a stored body's object as readers see them, and the brace behind them. False: it is no record. */
+/* The members of a stored body's object that readers see, and the brace after them. False: it is not a record. */
 static bool out_shown(Out *out, Piece body)
 {
     if (body.size == 0 || body.at[0] != '{') {
@@ -84,7 +84,7 @@ static bool out_shown(Out *out, Piece body)
     return true;
 }
 
-/* The same of a shape that leaves something out, or says more, behind a comma that each part begins with. */
+/* The same for a shape that leaves out or adds parts. Each part begins with a comma. */
 static bool out_parts(Out *out, Piece body, unsigned shape)
 {
     Parts parts = {0};
@@ -92,7 +92,7 @@ static bool out_parts(Out *out, Piece body, unsigned shape)
     bool binary = body.size == 0 || body.at[0] != '{';
     if (binary ? !split_map(body, &value, &parts.meta) : !split_object(body, &parts)) return false;
     if (shape & STORED) {
-        /* Said already where the body is exactly {"data":…,"meta":…}. */
+        /* Already written if the body is exactly {"data":…,"meta":…}. */
         size_t said = 9 + parts.data.size + (parts.meta.size ? 8 + parts.meta.size : 0);
         bool alike = !binary && said == body.size && begins_with(body, "{\"data\":", 8) && body.at[said - 1] == '}'
                      && parts.data.at == body.at + 8
@@ -115,7 +115,7 @@ static bool out_parts(Out *out, Piece body, unsigned shape)
 
 /* -- rows ---------------------------------------------------------------------------------------------------------- */
 
-/* The most bytes that a row can come to; SIZE_MAX: more than can be. */
+/* The largest size of a row in bytes; SIZE_MAX: too large. */
 static size_t room_of(const Record *record, unsigned shape)
 {
     uint64_t room = 256 + 6 * ((uint64_t)record->node.size + record->tag.size) + record->body.size + 64;

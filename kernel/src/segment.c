@@ -1,10 +1,10 @@
-/* Segments: frames of the log as a .data has them, and the entries of an .idx. See kernel.to_segment, build_index and
- * parse_index.
+/* Segments: converts frames of the log for a .data, and makes the entries of an .idx. See kernel.to_segment,
+ * build_index and parse_index.
  *
  *    off  size  field of an entry
- *    0    4     offset u32    of the frame in .data; where no record is: of the next frame
+ *    0    4     offset u32    of the frame in .data; without a record: of the next frame
  *    4    4     len u32       bytes of the frame; 0: no record
- *    8    8     ts u64        where no record is: that of the entry in front
+ *    8    8     ts u64        without a record: that of the entry before
  *    16   1     flags u8
  *    17   3     sum           low 24 bits of XXH3-64 over the 17 bytes before
  */
@@ -37,7 +37,7 @@ typedef struct {
     uint64_t data_offset, next_seq, last_ts;
 } Move;
 
-/* That the rows can be moved, and what they come to. False with a ValueError set. */
+/* Checks that the rows can be moved, and counts their bytes. False with a ValueError set. */
 static bool measure_move(const Move *move, size_t *data_size, size_t *entries)
 {
     uint64_t next_seq = move->next_seq, holes = 0, size = 0;

@@ -1,4 +1,4 @@
-/* Frames of the log as units: groups of frames, and whole units of data by the log that they are of. */
+/* Frames of the log as units: groups of frames, and complete units of data by topic. */
 #include "kernel.h"
 
 #include <stdlib.h>
@@ -7,7 +7,7 @@ enum { TYPE_BATCH = 12 };
 
 /* -- units of data ------------------------------------------------------------------------------------------------- */
 
-/* A MessagePack number of any width, from the front of `piece`. False: there is none. */
+/* A MessagePack number of any width at the beginning of `piece`. False: there is none. */
 static bool take_number(Piece *piece, uint64_t *number)
 {
     if (piece->size == 0) return false;
@@ -52,7 +52,7 @@ typedef struct {
     bool noted;
 } Said;
 
-/* False: the body has other fields, or another form than the one that is written. */
+/* False: the body has other fields, or another form than the writer's. */
 static bool read_batch(Piece body, Said *said)
 {
     if (body.size == 0) return false;
@@ -175,7 +175,7 @@ typedef struct {
     PyObject *noted; /* a list of (number of a unit, body of its Batch frame) */
 } List;
 
-/* The list of a log that may go on. */
+/* The list of a log that may be extended. */
 typedef struct {
     uint64_t topic_id, last_seq;
     size_t list;

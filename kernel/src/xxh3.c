@@ -11,7 +11,7 @@
  */
 #include "kernel.h"
 
-/* KERNEL_PORTABLE leaves out all that only some machines have, for a test of what serves on the others. */
+/* KERNEL_PORTABLE leaves out code for some machines only, to test the code for the others. */
 #if defined(__x86_64__) && !defined(KERNEL_PORTABLE)
 #define HAS_AVX2 1
 #include <immintrin.h>
@@ -65,7 +65,7 @@ static inline uint64_t avalanche(uint64_t hash)
     return hash ^ hash >> 32;
 }
 
-/* That of XXH64, with which the shortest inputs end. */
+/* The final mix of XXH64, used for the shortest inputs. */
 static inline uint64_t avalanche_64(uint64_t hash)
 {
     hash ^= hash >> 33;
@@ -176,7 +176,7 @@ static void stir(uint64_t sums[8], const uint8_t *secret)
 static uint64_t hash_long(const uint8_t *first, const uint8_t *input, size_t size)
 {
     uint64_t sums[8] = {PRIME32_3, PRIME64_1, PRIME64_2, PRIME64_3, PRIME64_4, PRIME32_2, PRIME64_5, PRIME32_1};
-    size_t stripes = (size - 1) / STRIPE; /* whole ones in front of the last, which always ends with the input */
+    size_t stripes = (size - 1) / STRIPE; /* whole stripes before the last, which always ends with the input */
     accumulate(sums, first, SECRET, 1);
     for (size_t stripe = 1, in_block = 1; stripe < stripes;) {
         size_t some = stripes - stripe < STRIPES_A_BLOCK - in_block ? stripes - stripe : STRIPES_A_BLOCK - in_block;

@@ -1,4 +1,4 @@
-"""The content of a base in a bucket: what a backup holds, without the log, which is in slots.
+"""The content of a base in a bucket: a backup without the log, which is in slots.
 
     BaseTarget    puts it there; a `storage.backup.taking.Target`
     lay_out_base  makes a data directory of it; with the slots behind it, a start of the engine completes it
@@ -8,8 +8,8 @@
     seg/...       .data of sealed segments, put once and named by every base that needs them
     content       the manifest of a backup, which says what is where
 
-All keys are new in each base. A segment that a base before has put, with the same records, keeps the key that it has
-there. (Deletions may differ: the .idx of each base says what is deleted.)
+All keys are new in each base, with one exception: a segment that an earlier base has stored with the same records keeps
+its key there. (Deletions may differ: the .idx of each base has them.)
 
 Segments of a cold tier stay there. Packed segments are not supported.
 Source: docs/reference/bucket.md.
@@ -38,30 +38,30 @@ CONTENT: Final = "content"
 
 
 class Objects(Protocol):
-    """The objects of a cell. Each call blocks, and raises OSError: the outcome is not known."""
+    """The objects of a cell. Each call blocks. OSError means that the outcome is unknown."""
 
     def create(self, key: str, data: bytes) -> Named:
-        """Create it. Its key is used for nothing else."""
+        """Create the object. Its key is used for nothing else."""
         ...
 
     def get(self, named: Named) -> bytes:
-        """All of it. Raises OSError also when it is missing or has other bytes."""
+        """Return the whole object. Raises OSError, also if it is missing or has other bytes."""
         ...
 
 
 class BaseTarget:
-    """Puts the content of one base. `named` are its objects, in the end."""
+    """Stores the content of one base. `named`: its objects, when it is complete."""
 
     def __init__(
         self, objects: Objects, cell: str, name: str, known: Iterable[Named], fs: FileSystem, root: str, going: Going
     ) -> None:
-        """`name` is used by no other base. `known`: objects of bases that stay. `root`: the data directory."""
+        """`name`: used by no other base. `known`: objects of bases that stay. `root`: the data directory."""
         self._objects = objects
         self._cell = cell
         self._fs = fs
         self._directory = root
         self._going = going
-        #: Segments by what they are; their keys have the name of their base behind that.
+        #: Segments by their identity. Their keys have the name of their base after that.
         self._known = {each.key.rpartition(".")[0]: each for each in known if f"/{files.SEGMENTS}/" in each.key}
         self._name = name
         self._part = bytearray()
@@ -82,10 +82,10 @@ class BaseTarget:
                     self.add(path, file, 0, file.size())
 
     def close(self) -> None:
-        """What was put for a base that was not completed stays as rubbish."""
+        """The objects of a base that was not completed stay, and nothing uses them."""
 
     def has(self, id: SegmentId) -> bool:
-        """Whether it was put for this base: keys say more than ids, so `share` decides."""
+        """Whether the object was stored for this base. Keys say more than ids, so `share` decides."""
         return id in self.shared
 
     # -- what every base holds anew ----------------------------------------------------------------------------------
@@ -163,11 +163,11 @@ def lay_out_base(
     redo: int,
     instant: int,
 ) -> None:
-    """Make the empty directory `root` the state of a base with the log behind it; durable on return.
+    """Make the empty directory `root` the state of a base with the log after it. Durable on return.
 
     `named`: the objects of the base; none for the first base of a cell. `log`: the slots from its redo slot on. `redo`
-    and `instant`: LSNs, where recovery begins, and what the segments are as of. What the log says about segments behind
-    that is about files that nobody has: their records are still in the log. Raises BackupDamaged, OSError.
+    and `instant`: LSNs at which recovery begins, and of the state of the segments. After `instant` the log describes
+    segments whose files nobody has: their records are still in the log. Raises BackupDamaged, OSError.
     """
     by_key = {each.key: each for each in named}
     content = next((each for key, each in by_key.items() if key.endswith(f"/{CONTENT}")), None)
@@ -225,7 +225,7 @@ class _BaseFiles:
         return self._indexes[path]
 
     def _state(self) -> Callable[[Piece], bytes]:
-        """Gives the bytes of a piece. Holds one part at a time, as pieces are in order."""
+        """Returns the bytes of a piece. Holds one part at a time, because pieces are in order."""
         held: dict[int, bytes] = {}
 
         def part(number: int) -> bytes:

@@ -1,6 +1,6 @@
-"""The log of a cell in an object store, and who owns it: slots, seals, bases, takeover, signs of life.
+"""The log of a cell in an object store, and its owner: slots, seals, bases, takeover, signs of life.
 
-The protocol is made of generators that say what they ask of the store (`requests`); none of it does input or output.
+The protocol consists of generators that yield requests to the store (`requests`). None of it does I/O.
 """
 
 from __future__ import annotations

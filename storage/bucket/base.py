@@ -1,14 +1,14 @@
-"""Bases: what recovery of a cell needs besides the slots of its log behind one of them, the redo slot.
+"""Bases: what recovery of a cell needs besides the slots of its log after a certain one, the redo slot.
 
 A base is a head, a manifest, and the objects that the manifest names with sizes and checksums. Heads are numbered from
-0 without gaps, created once and never deleted, as seals are: so the newest one is found by asking for names, not by a
-listing, which may be late or partial. Objects are created first, then the manifest, then the head; the head says that
-every slot below its redo slot exists. Redo slots grow with the numbers: an owner that was fenced can complete one head
-at most, behind those it knew, and that shows a true beginning of the log.
+0 without gaps, created once and never deleted, like seals. So the newest one is found by asking for names, not by a
+listing, which may be late or incomplete. Objects are created first, then the manifest, then the head. The head says
+that every slot below its redo slot exists. Redo slots grow with the numbers. An owner that was fenced can complete at
+most one more head, after those it knew, and that head names a true beginning of the log.
 
-The owner keeps the two newest bases, and deletes what older ones have for themselves: objects, manifests, and the slots
-in front of the older of the two, but seals never. So who has read from base m has missed nothing if there is no head
-m + 2 when he has finished.
+The owner keeps the two newest bases. It deletes what only older ones need: objects, manifests, and the slots before the
+older of the two, but never seals. So a reader of base m has missed nothing if there is no head m + 2 when it has
+finished.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from storage.bucket import keys
 from storage.bucket.requests import Create, Get, Steps, delete, get, now, patiently
 from storage.bucket.slot import Seal
 
-#: How long one object of a base is tried.
+#: How long one object of a base is retried.
 TRY_S: Final = 30.0
-#: So many bases stay whole.
+#: How many bases are kept whole.
 NEWEST: Final = 2
 
 
 class Named(msgspec.Struct, frozen=True):
-    """An object with what it must contain."""
+    """An object, and what it must contain."""
 
     key: str
     size: int
@@ -48,7 +48,7 @@ class Head(msgspec.Struct, frozen=True):
     number: int
     #: Recovery reads the log from here on.
     redo: int
-    #: The last seal in front of the redo slot.
+    #: The last seal before the redo slot.
     seal: Seal
     manifest: Named
 
@@ -65,11 +65,11 @@ class Base(msgspec.Struct, frozen=True):
 
 
 class BaseMissing(Exception):
-    """An object that a base names is not there, or has other bytes."""
+    """An object that a base names does not exist, or has other bytes."""
 
 
 class BaseTaken(Exception):
-    """A head of this number exists already, made by another process."""
+    """A head with this number exists already, made by another process."""
 
 
 def encode_head(head: Head) -> bytes:
@@ -90,7 +90,7 @@ def decode_head(number: int, data: bytes) -> Head:
 
 
 def newest_head(cell: str, at_least: int = 0) -> Steps[Head | None]:
-    """The newest head, or None: there is none. Every head up to `at_least` is known to exist. Raises Unanswered."""
+    """The newest head, or None if there is none. Every head up to `at_least` is known to exist. Raises Unanswered."""
     low, step = at_least, 1
     data = yield from get(keys.head(cell, low))
     if data is None:
@@ -125,10 +125,10 @@ def put_base(
     seals: Iterable[int],
     contents: Iterable[tuple[str, bytes]],
 ) -> Steps[Base]:
-    """Create a base; every slot below `redo` is known to exist. No process used the keys of `contents` before, nor this
-    one the number of the attempt.
+    """Create a base. Every slot below `redo` is known to exist. No process has used the keys of `contents` before, nor
+    has this process used the number of the attempt.
 
-    Raises BaseTaken. Unanswered: the base may be there, or be there later: the next try has the same number.
+    Raises BaseTaken. After Unanswered the base may exist now or later: the next attempt has the same number.
     """
     named: list[Named] = []
     for key, data in contents:
@@ -141,7 +141,7 @@ def put_base(
     head = Head(number, redo, seal, Named.of(key, data))
     body = encode_head(head)
     if not (yield from _create(keys.head(cell, number), body)):
-        # An earlier attempt of this very request, perhaps.
+        # Perhaps an earlier attempt of this very request.
         found = yield from patiently(Get(keys.head(cell, number)), (yield from now()) + TRY_S)
         if found != body:
             raise BaseTaken(f"base {number} of {cell} was made by another process")
@@ -153,25 +153,25 @@ def _create(key: str, data: bytes) -> Steps[bool]:
 
 
 class Trimmer:
-    """Deletes what the two newest bases of a cell do not need. Only the cell's owner may, within its time.
+    """Deletes what the two newest bases of a cell do not need. Only the cell's owner may do that, within its time.
 
-    A deletion that is sent in time and carried out late does no harm: what was superseded stays so.
+    A deletion that is sent in time and carried out late does no harm: superseded objects stay superseded.
     """
 
     def __init__(self, cell: str, base: Base) -> None:
         """`base`: the newest one."""
         self.cell = cell
         self._bases = [base]
-        #: Slots in front of it are gone, but for seals.
+        #: Slots before it are gone, except for seals.
         self.log_from = 0
 
     def add(self, base: Base) -> None:
-        """A newer one is there."""
+        """There is a newer base."""
         self._bases.append(base)
 
     def trim(self, may_delete: Callable[[float], bool]) -> Steps[int]:
-        """Delete what is superseded, and return how many objects. `may_delete` gets the time, and is asked in front of
-        each request. Raises Unanswered: the rest is deleted by a later call."""
+        """Delete superseded objects, and return how many. `may_delete` gets the time, and is called before each
+        request. Raises Unanswered: a later call deletes the rest."""
         deleted = 0
         while len(self._bases) > NEWEST:
             oldest = self._bases[0]

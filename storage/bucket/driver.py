@@ -1,9 +1,9 @@
 """Carries out the requests of the protocol in a real store: S3, Azure Blob Storage, Google Cloud Storage, by obstore.
 
-A request is made once: obstore's own retries are off, since the protocol decides what may be repeated. A request that
-has no answer after `timeout_s` is `Unanswered`, and so is every error but those that answer the question: the object
-exists already, or there is none. Credentials come from the environment, as those of the cold tier do; no text of the
-store is passed on.
+Each request is made once: obstore's own retries are off, because the protocol decides what may be repeated. A request
+without an answer after `timeout_s` is `Unanswered`, and so is every error except those that answer the question: the
+object exists already, or there is none. Credentials come from the environment, like those of the cold tier. No text
+from the store is passed on.
 
 `run` blocks and may be called in several threads. Source: docs/reference/bucket.md.
 """
@@ -27,12 +27,12 @@ T = TypeVar("T")
 
 TIMEOUT_S: Final = 10.0
 CONNECT_TIMEOUT_S: Final = 2.0
-#: Requests of one `GetMany` at a time, over all callers.
+#: The requests of one `GetMany` at a time, over all callers.
 AT_ONCE: Final = 16
 
 
 class Bucket(Protocol):
-    """A store. Each call blocks, raises Unanswered, and does what the request of its name says."""
+    """A store. Each call blocks, raises Unanswered, and carries out the request of that name."""
 
     def create(self, key: str, data: bytes) -> bool: ...
 
@@ -55,7 +55,8 @@ class Driver:
         self._closing = threading.Event()
 
     def run(self, steps: Generator[Request, Any, T]) -> T:
-        """What the steps return; raises what they raise. A closed driver raises Unanswered inside the steps."""
+        """Run the steps and return their result. Raises what they raise. A closed driver raises Unanswered inside the
+        steps."""
         try:
             request = next(steps)
             while True:
@@ -69,7 +70,7 @@ class Driver:
             return end.value
 
     def close(self) -> None:
-        """Steps that wait go on at once. Blocks until requests under way have ended."""
+        """Waiting steps continue at once. Blocks until the requests in progress have ended."""
         self._closing.set()
         self._pool.shutdown(cancel_futures=True)
 
@@ -116,7 +117,7 @@ class RemoteBucket:
         try:
             return bytes(self._remote.get(key).bytes())
         except FileNotFoundError as error:
-            if "Bucket" in str(error):  # NoSuchBucket says nothing of an object
+            if "Bucket" in str(error):  # NoSuchBucket says nothing about an object
                 raise _unanswered(error) from None
             return None
         except Exception as error:
@@ -147,8 +148,8 @@ class RemoteBucket:
 
 
 def open_bucket(scheme: str, bucket: str, prefix: str | None, timeout_s: float = TIMEOUT_S) -> RemoteBucket:
-    """The store at s3://bucket/prefix, gs:// or az://. Makes no request. Raises what obstore raises: settings in the
-    environment that are incomplete or wrong."""
+    """The store at s3://bucket/prefix, gs:// or az://. Makes no request. Raises obstore's errors for incomplete or
+    wrong settings in the environment."""
     from obstore.store import AzureStore, GCSStore, S3Store
 
     kinds: dict[str, type[S3Store | GCSStore | AzureStore]] = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}

@@ -1,4 +1,4 @@
-"""Names of the objects of a cluster in its bucket. Every one but a sign of life is made once and never changed.
+"""Names of the objects of a cluster in its bucket. Every object but a sign of life is created once and never changed.
 
     cluster                                             what the cluster is
     nodes/<nonce>                                       the sign of life of a process

@@ -1,8 +1,8 @@
-"""Sends the log of an engine into slots: a file system whose syncs of the log create a slot each.
+"""Sends the log of an engine into slots: a file system that turns each sync of the log into one slot.
 
-The log is written to local files as ever, so reads and recovery know nothing of it. A sync of such a file becomes one
-slot with what was written since the last one, and no sync of the local disk: what is acknowledged behind a sync is in
-the bucket. The rest of the directory stays local, and is worth nothing when the machine is lost.
+The log is written to local files as usual, so reads and recovery know nothing of the bucket. A sync of such a file
+becomes one slot with the bytes written since the last one, and no sync of the local disk. Writes acknowledged after a
+sync are in the bucket. The rest of the directory stays local, and may be lost with the machine.
 
     SlotFileSystem   the file system of a cell
     lay_out          makes a directory of what is in the bucket
@@ -32,7 +32,7 @@ from storage.platform import (
 
 
 class Body(NamedTuple):
-    """What a data slot holds: bytes of a file of the log."""
+    """The content of a data slot: bytes of a file of the log."""
 
     file: int
     offset: int
@@ -43,7 +43,7 @@ class SlotSink(Protocol):
     """Creates the slots of an owner."""
 
     def append(self, body: Body) -> None:
-        """Returns when the slot is created. Raises OSError: it is not known to be."""
+        """Return when the slot is created. OSError: it is not known to be created."""
         ...
 
 
@@ -54,7 +54,7 @@ class LogFile:
         self._below = below
         self.number = number
         self._sink = sink
-        #: What was written behind the last slot, from `_begin` on.
+        #: What was written after the last slot, from `_begin` on.
         self._unsent: list[bytes] = []
         self._begin = self._end = 0
 
@@ -72,7 +72,7 @@ class LogFile:
         return written
 
     def _go_to(self, offset: int) -> None:
-        """The next write is there: behind a write that failed, or wherever the first one is."""
+        """The next write is at this offset: after a failed write, or wherever the first one is."""
         if self._unsent and self._begin <= offset < self._end:
             self._unsent = [b"".join(self._unsent)[: offset - self._begin]]
         elif self._unsent:
@@ -93,7 +93,7 @@ class LogFile:
             self._go_to(max(size, self._begin))
 
     def allocate(self, size: int, *, fill: bool = True) -> None:
-        """Nothing is synced here, so no byte is written twice for it."""
+        """Nothing is synced here, so no byte is written twice."""
         self._below.allocate(size, fill=False)
 
     def datasync(self) -> None:
@@ -186,18 +186,19 @@ class SlotFileSystem:
 
 
 def log_number(folder: str, path: str) -> int | None:
-    """The number of the file of the log at `path`; None: it is none."""
+    """The number of the file of the log at `path`. None: it is not such a file."""
     parent, _, name = path.rpartition("/")
     numbers = layout.wal_numbers([name]) if parent == folder else []
     return numbers[0] if numbers else None
 
 
 def lay_out(fs: FileSystem, root: str, log: Iterable[Body], redo: tuple[int, int]) -> tuple[int, int]:
-    """Write what is in slots into the files of the log of `root`; returns file and offset of its end. Raises OSError.
+    """Write the content of slots into the files of the log of `root`. Returns file and offset of its end. Raises
+    OSError.
 
-    `redo`: the file and offset that recovery begins at; the first slot holds it, or a later one does if nothing was
-    written there. A file that is in no slot was begun and never written to, since slots have no gaps: it is made empty.
-    A later body replaces what an earlier one wrote: the bytes are the same.
+    `redo`: the file and offset at which recovery begins. The first slot contains it, or a later one if nothing was
+    written there. A file that is in no slot was begun and never written to, because slots have no gaps, so it is made
+    empty. A later body replaces what an earlier one wrote: the bytes are the same.
     """
     folder = layout.shard_dir(root, 0, 1)
     for each in (root, folder):
@@ -208,7 +209,7 @@ def lay_out(fs: FileSystem, root: str, log: Iterable[Body], redo: tuple[int, int
     try:
         for body in log:
             if body.file < number:
-                continue  # of a slot that ends in front of the redo offset
+                continue  # of a slot that ends before the redo offset
             while number < body.file:
                 file.sync()
                 file.close()

@@ -1,12 +1,12 @@
-"""Asks a store whether it does what the log in a bucket rests on, before a broker trusts it with a cell.
+"""Checks whether a store does what the log in a bucket depends on, before a broker trusts it with a cell.
 
     several connections create one object at the same time      one of them succeeds, in each round
     it is created once more                                     refused
     it is read                                                  the winner's bytes
     a listing behind a create, and behind a delete              shows it, and does not
 
-A store that fails is refused with the reason. A store that passes may still break its promise later: nothing proves
-exclusion by trying, so the documentation names the stores that promise it.
+A store that fails is refused with the reason. A store that passes may still break its promise later. No test can prove
+exclusion, so the documentation names the stores that promise it.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ ROUNDS: Final = 4
 
 
 class StoreRefused(Exception):
-    """The store does not do what the log needs. The text says what it did."""
+    """The store does not do what the log needs. The message says what it did."""
 
 
 def probe(open_store: Callable[[], Bucket], prefix: str, nonce: str) -> None:
-    """Raises StoreRefused, and Unanswered when the store cannot be asked. `open_store` gives a connection of its own.
+    """Raises StoreRefused, and Unanswered if the store cannot be asked. `open_store` returns a separate connection each
+    time.
 
-    Leaves nothing behind but what a store that cannot delete keeps below `prefix`.
+    Leaves nothing behind, except below `prefix` in a store that cannot delete.
     """
     stores = [open_store() for _ in range(RACERS)]
     with ThreadPoolExecutor(RACERS, thread_name_prefix="probe") as pool:
@@ -54,9 +55,9 @@ def _round(stores: list[Bucket], pool: ThreadPoolExecutor, key: str) -> None:
         raise StoreRefused("an object has other bytes than those of the request that created it")
     folder = key.rpartition("/")[0]
     if key not in first.names(f"{folder}/"):
-        raise StoreRefused("a listing does not show an object that was created before")
+        raise StoreRefused("a listing does not show an object that exists")
     first.delete(key)
     if first.get(key) is not None:
-        raise StoreRefused("an object is there that was deleted before")
+        raise StoreRefused("a deleted object is still there")
     if key in first.names(f"{folder}/"):
-        raise StoreRefused("a listing shows an object that was deleted before")
+        raise StoreRefused("a listing shows an object that was deleted")

@@ -1,4 +1,4 @@
-"""What a cell asks of an object store, as values: the protocol decides, and somebody else sends.
+"""The requests of a cell to an object store, as values: the protocol decides, and other code sends them.
 
     Create   a new object, or the answer that one of that name exists
     Get      an object, several of them (`GetMany`), or that there is none
@@ -7,12 +7,12 @@
     Names    what a listing shows
     Wait     so many seconds, and the time behind them
 
-Each part of the protocol is a generator that yields these and is sent the answers (`Steps`). So it has no thread, no
-clock and no connection: `storage.bucket.driver` sends the requests to a store, and the simulator of the tests answers
-them late, twice, wrongly or never, for several processes at once, in every order.
+Each part of the protocol is a generator that yields these requests and is sent the answers (`Steps`). So it has no
+thread, no clock and no connection. `storage.bucket.driver` sends the requests to a store. The simulator of the tests
+answers them late, twice, wrongly or never, for several processes at once, in every order.
 
-A request whose outcome is not known raises `Unanswered` inside the generator: it may have been carried out, or may be
-later. Source: docs/reference/bucket.md.
+A request whose outcome is unknown raises `Unanswered` inside the generator: it may have been carried out, or may be
+carried out later. Source: docs/reference/bucket.md.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ Steps: TypeAlias = Generator[Request, Any, T]
 
 
 def create(key: str, data: bytes) -> Steps[bool]:
-    """True: this request created the object. False: an object of that name exists, perhaps by an earlier attempt."""
+    """True: this request created the object. False: an object with that name exists, perhaps from an earlier
+    attempt."""
     return (yield Create(key, data))
 
 
@@ -71,7 +72,7 @@ def get(key: str) -> Steps[bytes | None]:
 
 
 def get_many(keys: Sequence[str]) -> Steps[list[bytes | None]]:
-    """Each as of a moment of its own."""
+    """Each object as of a moment of its own."""
     return (yield GetMany(tuple(keys)))
 
 
@@ -84,7 +85,7 @@ def delete(key: str) -> Steps[None]:
 
 
 def names(prefix: str) -> Steps[list[str]]:
-    """Keys that begin with `prefix`, in any order; some may be missing, and some may be gone."""
+    """Keys that begin with `prefix`, in any order. Some may be missing, and some may have been deleted."""
     return (yield Names(prefix))
 
 
@@ -98,7 +99,7 @@ def now() -> Steps[float]:
 
 
 def patiently(request: Create | Get | GetMany | Put | Delete | Names, until: float, pause_s: float = 0.1) -> Steps[Any]:
-    """The answer, asked for again and again until the clock says `until`. Raises Unanswered then.
+    """The answer, with repeated requests until the clock reaches `until`. Raises Unanswered then.
 
     Only for requests that may be carried out twice.
     """

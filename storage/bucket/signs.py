@@ -1,8 +1,8 @@
-"""Signs of life of a process in the bucket, what follows for its own time, and how others judge it.
+"""Signs of life of a process in the bucket, the time that they give it, and how other processes judge them.
 
-Each process writes its own object `nodes/<nonce>` again and again; no other process ever writes that one. The safety of
-writes needs none of this: slots alone decide who may write. Signs of life decide who may answer reads, and writes of
-those classes that do not wait for a slot.
+Each process writes its own object `nodes/<nonce>` again and again; no other process ever writes that object. The safety
+of writes does not depend on this: slots alone decide who may write. Signs of life decide who may answer reads, and
+writes of the classes that do not wait for a slot.
 
     The owner    answers nothing later than TTL less a margin after it sent its seal, or its last sign that it knows to
                  be stored. What it gets to know later than that extends nothing: then the time is over, and only a new
@@ -12,8 +12,8 @@ those classes that do not wait for a slot.
 
 Let the others' first look be the moment when they had seen both, and the last look the sending of that request. What
 the owner sent before the first look gives it time that ends before the last look. A sign that it sent later was stored
-later than the last look, since they saw none between the two; so the owner got to know of it when its time was over.
-Both count by their own monotonic clocks; the margin is for clocks that do not run at the same pace.
+after the last look, because they saw none between the two. So the owner learned of it when its time was over. Both use
+their own monotonic clocks; the margin covers clocks that run at different speeds.
 """
 
 from __future__ import annotations
@@ -49,20 +49,20 @@ class OwnTime:
         self._until: float | None = None
 
     def sealed(self, sent_at: float) -> None:
-        """A seal is known to be created, which nobody had sent before `sent_at`."""
+        """A seal is known to exist, and nobody had sent it before `sent_at`."""
         self._until = sent_at + self._ttl_s
 
     def stored(self, sent_at: float, at: float) -> None:
-        """At `at` it became known that the sign that was sent at `sent_at` is stored."""
+        """At `at` it became known that the sign sent at `sent_at` is stored."""
         if self._until is not None and at < self._until:
             self._until = max(self._until, sent_at + self._ttl_s)
 
     def close(self) -> None:
-        """The process gives the cell up: nothing is answered any more."""
+        """The process gives up the cell: nothing is answered any more."""
         self._until = None
 
     def expired(self, at: float) -> bool:
-        """Whether its time is over: only a new seal helps."""
+        """Whether its time is over. Then only a new seal helps."""
         return self._until is not None and at >= self._until
 
     def is_open(self, at: float) -> bool:
@@ -71,7 +71,8 @@ class OwnTime:
 
 
 def show_signs(node: str, nonce: str, times: list[OwnTime], every_s: float = EVERY_S, address: str = "") -> Steps[None]:
-    """Write the sign of life for ever, and tell those times. One request at a time: they are stored in order."""
+    """Write the sign of life for ever, and report the times. One request at a time, so that signs are stored in
+    order."""
     count = 0
     key = keys.sign(nonce)
     while True:
@@ -80,7 +81,7 @@ def show_signs(node: str, nonce: str, times: list[OwnTime], every_s: float = EVE
         try:
             yield from put(key, msgspec.json.encode(Sign(node, nonce, count, address)))
         except Unanswered:
-            # It may be stored late, in place of a later one: that shows others a change, which makes them wait longer.
+            # It may be stored late, in place of a later one. To others that is a change, which makes them wait longer.
             pass
         else:
             at = yield from now()
@@ -93,7 +94,7 @@ def show_signs(node: str, nonce: str, times: list[OwnTime], every_s: float = EVE
 def is_gone(nonce: str, ttl_s: float = TTL_S, every_s: float = EVERY_S) -> Steps[bool]:
     """Whether the process shows no sign of life for TTL. False as soon as it does. The caller has seen its seal.
 
-    Raises Unanswered when the store does not answer.
+    Raises Unanswered if the store does not answer.
     """
     key = keys.sign(nonce)
     first = yield from get(key)

@@ -37,7 +37,7 @@ HEADER_BYTES: Final = _FIELDS.size + _SUM.size
 
 
 class DamagedSlot(Exception):
-    """These bytes are no slot of that number, or do not belong behind the last seal."""
+    """These bytes are not a slot with that number, or do not belong after the last seal."""
 
 
 class Seal(msgspec.Struct, frozen=True):
@@ -45,13 +45,13 @@ class Seal(msgspec.Struct, frozen=True):
 
     slot: int
     generation: int
-    #: Of the process: drawn at its start, 32 hex digits.
+    #: The nonce of the process, drawn at its start: 32 hex digits.
     nonce: str
     node: str
     address: str = ""
     #: The local directory that holds the rest of the owner's log; "" for none.
     directory: str = ""
-    #: Set in the last slot of an owner that gives the cell up: the process that may seal at once.
+    #: Set in the last slot of an owner that gives up the cell: the process that may seal at once.
     successor: str = ""
 
 

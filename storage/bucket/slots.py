@@ -1,14 +1,14 @@
-"""The end of a cell's log in a bucket: its owner creates one slot after the other there.
+"""The end of a cell's log in a bucket, where its owner creates one slot after the other.
 
-A slot is given the same bytes until it is known what became of it. So a request whose answer was lost is repeated, and
-whoever finds the slot taken looks at who took it:
+A slot keeps the same bytes until its outcome is known. So a request without an answer is repeated, and a process that
+finds the slot taken checks by whom:
 
     its own nonce       an earlier attempt of this process: created
     another's nonce     another process owns the cell: `Fenced`, for good
     no object           the attempt before was not carried out after all: again
 
-One slot is under way at a time: slots have no gaps. What was in no created slot when the process is fenced was stored
-nowhere; what was in the slot under way is there or not, as the next owner finds out.
+Only one slot is in progress at a time, so slots have no gaps. When the process is fenced, bytes that were in no created
+slot are stored nowhere. The next owner finds out whether the slot in progress exists.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LONGEST_PAUSE_S = 1.0
 
 
 class Fenced(Exception):
-    """Another process owns the cell. This one answers nothing any more and ends."""
+    """Another process owns the cell. This process answers nothing any more, and ends."""
 
     def __init__(self, found: Slot) -> None:
         super().__init__(f"slot {found.number} was created by another process")
@@ -30,11 +30,11 @@ class Fenced(Exception):
 
 
 class GivenUp(Exception):
-    """The store has not said for too long what became of a slot: as after a sync that failed, the log stops."""
+    """The store has left the outcome of a slot open for too long. The log stops, as after a failed sync."""
 
 
 class Slots:
-    """Creates the slots of an owner, from the one behind its seal on."""
+    """Creates the slots of an owner, from the one after its seal on."""
 
     def __init__(self, cell: str, seal: Seal, give_up_s: float = 30.0) -> None:
         self.cell = cell
@@ -43,7 +43,7 @@ class Slots:
         self.end = seal.slot + 1
         self._give_up_s = give_up_s
         self._busy = False
-        #: Set for good by the first error.
+        #: Set permanently by the first error.
         self.stopped: Exception | None = None
 
     def append(self, file: int, offset: int, body: bytes) -> Steps[int]:
@@ -51,8 +51,8 @@ class Slots:
         return self._next(encode_data(self.end, self.seal, file, offset, body))
 
     def seal_again(self) -> Steps[float]:
-        """Begin a new generation: for an owner whose time has run out, and whom nobody has followed. Returns when the
-        seal was first sent. Raises as `append`; Fenced means that somebody has followed."""
+        """Begin a new generation: for an owner whose time has run out, and that nobody has succeeded. Returns when the
+        seal was first sent. Raises like `append`; Fenced means that there is a successor."""
         sent_at = yield from now()
         seal = Seal(
             self.end,
@@ -67,8 +67,8 @@ class Slots:
         return sent_at
 
     def give_to(self, successor: str) -> Steps[None]:
-        """The last slot of this owner: that process may seal at once. Nothing may be answered any more before this is
-        begun. Raises as `append`."""
+        """The last slot of this owner: that process may seal at once. Before this begins, the owner must have stopped
+        answering. Raises like `append`."""
         seal = self.seal
         last = Seal(
             self.end, seal.generation + 1, seal.nonce, seal.node, seal.address, seal.directory, successor=successor
@@ -95,7 +95,7 @@ class Slots:
 
 
 def create_slot(cell: str, number: int, data: bytes, give_up_s: float) -> Steps[None]:
-    """Returns when the slot is known to have these bytes. Raises Fenced, GivenUp, DamagedSlot."""
+    """Return when the slot is known to have these bytes. Raises Fenced, GivenUp, DamagedSlot."""
     key = keys.slot(cell, number)
     until = (yield from now()) + give_up_s
     pause_s = FIRST_PAUSE_S

@@ -27,7 +27,7 @@ from storage.bucket.signs import TTL_S, is_gone
 from storage.bucket.slot import DamagedSlot, Seal, Slot, decode, encode_seal
 from storage.bucket.slots import Fenced, create_slot
 
-#: Slots are asked for so many at a time.
+#: How many slots are requested at a time.
 AT_ONCE: Final = 16
 
 
@@ -36,11 +36,11 @@ class NeverBegun(Exception):
 
 
 class MetadataLost(Exception):
-    """The cell was begun, and its bases are gone. It is never begun anew."""
+    """The cell was begun, and its bases are gone. It must not be begun again."""
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """The process that wants to own the cell."""
+    """A process that wants to own the cell."""
 
     node: str
     nonce: str
@@ -52,20 +52,20 @@ class Candidate(msgspec.Struct, frozen=True):
 
 
 class Taken(msgspec.Struct, frozen=True):
-    """The cell is this process's own."""
+    """The cell belongs to this process."""
 
     seal: Seal
-    #: The seal was not sent before, by the process's clock: its time counts from here.
+    #: The seal was not sent before this time of the process's clock. The process's own time counts from here.
     sealed_at: float
     base: Base
     #: The data slots from the base's redo slot on, in order.
     log: tuple[Slot, ...]
-    #: All slots that are seals, the own one included.
+    #: All slots that are seals, including the process's own.
     seals: tuple[int, ...]
 
 
 class Log(msgspec.Struct):
-    """What was read of a log: up to `end`, which is the first slot that was absent."""
+    """The part of a log that was read: up to `end`, the first missing slot."""
 
     end: int
     owner: Seal
@@ -74,7 +74,7 @@ class Log(msgspec.Struct):
 
 
 def begin_cell(cell: str, candidate: Candidate, give_up_s: float = 30.0) -> Steps[None]:
-    """Make a new cell: an empty base, and the seal in slot 0. May be called again after an error, and by others."""
+    """Make a new cell: an empty base, and the seal in slot 0. May be called again after an error, also by others."""
     head = yield from newest_head(cell)
     if head is None:
         try:
@@ -82,7 +82,7 @@ def begin_cell(cell: str, candidate: Candidate, give_up_s: float = 30.0) -> Step
         except BaseTaken:
             head = yield from newest_head(cell)
     if head is not None and head.number == 0:
-        # Whoever made the base: its seal is the one.
+        # Whichever process made the base: its seal counts.
         with_seal = encode_seal(head.seal)
         yield from create_slot(cell, 0, with_seal, give_up_s)
 
@@ -114,7 +114,7 @@ def take_over(
 
 
 class _Again:
-    """What was judged has changed."""
+    """What was judged has changed: begin again."""
 
 
 def _attempt(
@@ -132,7 +132,7 @@ def _attempt(
     if not (yield from _may_seal(judged, candidate, holds_lock_of, ttl_s)):
         return None
     while True:
-        # An earlier attempt of this process may be carried out behind this look at the log, and not before it.
+        # An earlier attempt of this process may be carried out after this read of the log, and not before it.
         sealed_at = yield from now()
         yield from _read_on(cell, log)
         if log.owner != judged:
@@ -156,7 +156,7 @@ def _read_on(cell: str, log: Log) -> Steps[None]:
         answers = yield from get_many([keys.slot(cell, each) for each in numbers])
         for number, data in zip(numbers, answers, strict=True):
             if data is None:
-                return  # those behind it were asked for later, and may be there
+                return  # those after it were requested later, and may exist
             _add(log, decode(number, data))
 
 
@@ -178,7 +178,7 @@ def _add(log: Log, slot: Slot) -> None:
 
 def _may_seal(owner: Seal, candidate: Candidate, holds_lock_of: Callable[[str], bool], ttl_s: float) -> Steps[bool]:
     if owner.successor:
-        # The owner before answers nothing any more, and the successor nothing yet: it only goes first.
+        # The former owner answers nothing any more, and the successor nothing yet: it only goes first.
         return owner.successor == candidate.nonce or (yield from is_gone(owner.successor, ttl_s))
     if owner.nonce == candidate.nonce or (owner.directory and holds_lock_of(owner.directory)):
         return True

@@ -1,4 +1,5 @@
-"""The workloads on a machine whose log goes into slots; a power cut takes the whole disk, so that the bucket is all.
+"""The workloads on a machine whose log goes into slots. A power cut takes the whole disk, so that only the bucket is
+left.
 
 Each snapshot is followed by a base, and the next machine begins with one of the two newest. See `crash_sweep`. The log
 of a cell in a bucket has one shard, and its segments are not packed.
@@ -19,11 +20,11 @@ from tests.support.bucket_disk import BucketDisk
 from tests.support.crash_run import trace
 from tests.support.crash_sweep import SIZES, Size, Sweep
 
-assert segment_workloads  # enters its own into the table
+assert segment_workloads  # it registers its own in the table
 
 
 def in_a_bucket(workloads: dict[str, Any]) -> dict[str, Any]:
-    """Those with one log, on such a machine."""
+    """The workloads with one log, on such a machine."""
     return {
         name: dataclasses.replace(
             each, disk=BucketDisk, options=msgspec.structs.replace(each.options, segment_pack_bytes=0)
@@ -41,7 +42,7 @@ FAMILIES: dict[str, Sweep[Any, Any]] = {
     "routers": Sweep(in_a_bucket(router_workloads.WORKLOADS), route_run, points=3, errors=2),
 }
 CASES = [pytest.param(sweep, name, id=f"{family}-{name}") for family, sweep in FAMILIES.items() for name in sweep.names]
-#: Of size FEW there is a case for each family.
+#: At size FEW there is one case for each family.
 SOME = [size for size in SIZES if size.id != Size.FEW]
 
 

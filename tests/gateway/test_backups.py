@@ -1,4 +1,4 @@
-"""A backup of all cells, as the gateway tells it."""
+"""A backup of all cells, as the gateway shows it."""
 
 from __future__ import annotations
 

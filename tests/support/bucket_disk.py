@@ -1,4 +1,5 @@
-"""A machine whose log goes into a bucket. A power cut takes the whole disk: the next machine has the bucket alone."""
+"""A machine whose log goes into a bucket. A power cut takes the whole disk, so the next machine has the bucket
+alone."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ CELL = "cell-00"
 
 
 class Base(NamedTuple):
-    """What a head of a base and its manifest say."""
+    """The content of a head of a base and of its manifest."""
 
     slot: int
     redo: int
@@ -28,8 +29,8 @@ class Base(NamedTuple):
 
 
 class BucketDisk(SimDisk):
-    """The disk of an owner. Each object that it creates is one call more, at which the machine may stop, and which may
-    fail. What no longer is needed is deleted behind each base."""
+    """The disk of an owner. Each object that it creates is one more call, at which the machine may stop, and which may
+    fail. Unused objects are deleted after each base."""
 
     names = itertools.count()
 
@@ -45,7 +46,7 @@ class BucketDisk(SimDisk):
     # -- the bucket --------------------------------------------------------------------------------------------------
 
     def append(self, body: Body) -> None:
-        """As `storage.bucket.log_file.SlotSink`."""
+        """See `storage.bucket.log_file.SlotSink`."""
 
         def put() -> None:
             self.slots[self.end] = body
@@ -54,7 +55,7 @@ class BucketDisk(SimDisk):
         self.perform("create", f"/bucket/log/{self.end:016x}", (), put)
 
     def create(self, key: str, data: bytes) -> Named:
-        """As `storage.backup.bases.Objects`."""
+        """See `storage.backup.bases.Objects`."""
         assert key not in self.objects, f"{key} is used again"
         self.perform("create", f"/bucket/{key}", (), lambda: self.objects.update({key: data}))
         return Named.of(key, data)
@@ -111,10 +112,10 @@ class BucketDisk(SimDisk):
         found.take_bucket(self)
         if not found.slots:
             return found
-        # Of the two bases that are there, either must do.
+        # Recovery must work with either of the two bases.
         base = found.bases[seed % len(found.bases)] if found.bases else Base(0, position(1, 0), position(1, 0), ())
         if not base.named:
-            # The first base of a cell has FORMAT, and nothing else.
+            # The first base of a cell has only FORMAT.
             found.write_file(FORMAT, before.read_file(FORMAT))
         log = [found.slots[number] for number in range(base.slot, found.end)]
         lay_out_base(cast(FileSystem, _Local(found)), ROOT, CELL, found, base.named, log, base.redo, base.instant)

@@ -4,11 +4,12 @@
     a later call of that topic → where are the cells? (GET /v0/cluster, seldom) → is it there? (GET /v0/health of the
     cell, without the key) → the cell
 
-A call that reached nobody, or a cell that does not have the topic, is sent to the gateway at once: nothing was done.
-All other failures are those of the call, and its next try goes to the gateway.
+If the cell could not be reached, or does not have the topic, the call is sent to the gateway at once, because nothing
+was done. Any other failure is a failure of the call, and its next attempt goes to the gateway.
 
-The key goes only to addresses that the gateway has named: by the same scheme, and, if the gateway is on this machine
-and takes plain text, on this machine too. Before it goes there, the cell must say that it is one of that set.
+The key is sent only to addresses that the gateway has named, over the same scheme. If the gateway is on this machine
+and uses plain text, the address must be on this machine too. Before the key is sent, the cell must say that it belongs
+to that set.
 """
 
 from __future__ import annotations
@@ -27,17 +28,18 @@ from topics_client import address
 from topics_client.values import Cluster, Health
 from topics_client.wire import NoReply, Reply, Request
 
-#: The most topics, or partitions of topics, whose cells are remembered. The one that was used longest ago goes first.
+#: The most topics, or partitions of topics, whose cells are remembered. The one that was not used for the longest time
+#: is dropped first.
 MAX_PARTITIONS = 10_000
-#: The addresses of the cells are asked for again after this time.
+#: The addresses of the cells are requested again after this time.
 REFRESH_S = 60.0
 #: A cell whose connection failed, or a topic that its cell did not have, is left to the gateway for this time.
 AVOID_S = 10.0
-#: The same for a cell that did not answer when it was asked whether it is there: a firewall may be in between.
+#: The same for a cell that did not answer the health request: a firewall may be in between.
 UNREACHABLE_S = 60.0
-#: What is asked only for this may take that long.
+#: The timeout of requests that only find out addresses.
 ASK_S = 1.0
-#: A request whose deadline has come fails at once, by the timeout of its connection.
+#: A request whose deadline has passed fails at once, by the timeout of its connection.
 _LEAST_S = 0.001
 #: The header that names the cell of an answer.
 CELL = "topics-cell"
@@ -61,7 +63,7 @@ class CellRoutes:
     """The routes of one client, for any number of threads."""
 
     def __init__(self, base: str, now: Callable[[], float]) -> None:
-        """`base`: the address of the client's broker, or gateway. `now`: seconds of a clock that never goes back."""
+        """`base`: the address of the client's broker or gateway. `now`: seconds of a clock that never goes back."""
         self._base = base
         self._now = now
         self._lock = threading.Lock()
@@ -70,12 +72,12 @@ class CellRoutes:
         self._avoided: OrderedDict[Partition | int, float] = OrderedDict()
         self._set_id = ""
         self._urls: dict[int, str] = {}
-        #: The cells that have said that they are of this set.
+        #: The cells that have confirmed that they belong to this set.
         self._checked: set[int] = set()
         self._ask_at = 0.0
 
     def send(self, request: Request) -> Generator[Leg, Reply | NoReply, Reply | NoReply]:
-        """Carry one try of a request to the cell or to the gateway. Send back what came of each leg."""
+        """Send one attempt of a request to the cell or to the gateway. Send back the outcome of each leg."""
         partition, began = partition_of(request), self._now()
         if partition is not None and self._cells:
             cell = self._cell_of(partition)
@@ -90,13 +92,13 @@ class CellRoutes:
         return outcome
 
     def _left_of(self, request: Request, began: float) -> Request:
-        """The request, with what is left of its deadline."""
+        """The request, with the rest of its deadline."""
         if request.limit_s is None:
             return request
         return replace(request, limit_s=max(_LEAST_S, request.limit_s - (self._now() - began)))
 
     def _cell_of(self, partition: Partition) -> int | None:
-        """The cell to ask, unless the gateway is to be asked."""
+        """The cell to ask. None if the gateway must be asked."""
         with self._lock:
             cell = self._cells.get(partition)
             if cell is None or self._is_avoided(partition) or self._is_avoided(cell):
@@ -105,7 +107,7 @@ class CellRoutes:
             return cell
 
     def _url_of(self, cell: int, request: Request) -> Generator[Leg, Reply | NoReply, str | None]:
-        """The address of a cell that has said that it is there. Other threads go to the gateway meanwhile."""
+        """The address of a cell that has confirmed its identity. Other threads use the gateway meanwhile."""
         with self._lock:
             asks, now = self._now() >= self._ask_at, self._now()
             if asks:
@@ -127,7 +129,7 @@ class CellRoutes:
         return url
 
     def _take_addresses(self, outcome: Reply | NoReply) -> None:
-        """Take over the addresses that the gateway tells. Without an answer those of before stay."""
+        """Store the addresses from the gateway. Without an answer the former ones stay."""
         if isinstance(outcome, NoReply) or outcome.status >= 500:
             return
         found = Cluster(set_id="", home_cells=0, cells=[])
@@ -142,7 +144,7 @@ class CellRoutes:
             self._set_id, self._urls = found.set_id, urls
 
     def _failed(self, cell: int, partition: Partition, outcome: Reply | NoReply) -> bool:
-        """Whether the cell has done nothing, and the gateway is to be asked now. Notes what to avoid."""
+        """Whether the cell has done nothing, so that the gateway can be asked now. Notes what to avoid."""
         with self._lock:
             if isinstance(outcome, NoReply):
                 self._avoid(cell)
@@ -181,8 +183,8 @@ class CellRoutes:
 
 
 def partition_of(request: Request) -> Partition | None:
-    """The topic and partition of a request that the cell with the records answers. None for all others: what makes,
-    changes, describes or deletes a topic concerns all cells with its partitions."""
+    """The topic and partition of a request that the cell with the records answers. None for all others: a request that
+    creates, changes, describes or deletes a topic concerns all cells with its partitions."""
     target = request.target
     if not target.startswith(_TOPICS):
         return None
@@ -195,7 +197,7 @@ def partition_of(request: Request) -> Partition | None:
 
 
 def is_as_safe(url: str, base: str) -> bool:
-    """Whether the address is one of a broker, and a key that may go to `base` may go there too."""
+    """Whether the address is valid for a broker, and a key that may be sent to `base` may be sent there too."""
     try:
         parts = urlsplit(url)
         plain = parts.hostname and parts.port and parts.username is None and not (parts.path or parts.query)
@@ -203,13 +205,13 @@ def is_as_safe(url: str, base: str) -> bool:
         return False
     if not plain or parts.scheme != address.parts_of(base).scheme:
         return False
-    # What reaches this machine in plain text may come from a tunnel: the network in between would see the key.
+    # Plain text to this machine may come through a tunnel. The network in between would see the key.
     return parts.scheme == "https" or not address.is_loopback(base) or address.is_loopback(url)
 
 
 def _is_of(outcome: Reply | NoReply, set_id: str, cell: int) -> bool:
-    """Whether this answer to a health request is that of the cell. A set whose probes need keys answers 401: then only
-    the header says so."""
+    """Whether this answer to a health request is from the cell. A set whose probes need keys answers 401: then only the
+    header tells."""
     if isinstance(outcome, NoReply) or outcome.headers.get(CELL) != str(cell):
         return False
     if outcome.status != 200:

@@ -1,4 +1,4 @@
-"""Sends requests for topics of a set of cells to the cells that have them, over a pool of connections."""
+"""Sends requests for topics of a set of cells directly to the cells that have them, over a pool of connections."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class DirectSender:
         self._routes = CellRoutes(base, time.monotonic)
 
     def send(self, request: Request) -> Reply | NoReply:
-        """One try of a request."""
+        """One attempt of a request."""
         steps = self._routes.send(request)
         leg = next(steps)
         while True:

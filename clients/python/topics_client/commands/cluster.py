@@ -1,4 +1,4 @@
-"""`topics cluster status`: the cells of a set."""
+"""`topics cluster status`: shows the cells of a set."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from topics_client.commands.terminal import (
 )
 from topics_client.errors import NotFound
 
-cluster = Group("cluster", "Look at a set of cells.", EXIT_CODES_HELP)
+cluster = Group("cluster", "Show a set of cells.", EXIT_CODES_HELP)
 
 
 @cluster.add("status", EXIT_CODES_HELP)
