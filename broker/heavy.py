@@ -1,4 +1,4 @@
-"""Runs work that keeps a processor busy for long on a few threads, so that the loop goes on meanwhile."""
+"""Runs work that keeps a processor busy for long on a few threads, so that the loop continues meanwhile."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class Lifecycle:
             self._stop.set()
 
     async def run(self) -> ExitCode:
-        """Run until it is stopped or cannot go on. Returns the exit code of the process."""
+        """Run until it is stopped or cannot continue. Returns the exit code of the process."""
         serving = [asyncio.create_task(server.serve_until_stopped()) for server in self._servers]
         for task in serving:
             # If a server ends by itself, the process ends too.

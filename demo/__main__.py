@@ -38,7 +38,7 @@ def demo(
     """Stream all 336,776 flights that left New York in 2013 through a broker, and kill it half-way.
 
     Starts a broker of its own, writes one topic per airline (acknowledged only when synced to disk), kills the broker
-    with SIGKILL while writes are in flight, starts it again, goes on with the same idempotency keys, reads everything
+    with SIGKILL while writes are in flight, restarts it, continues with the same idempotency keys, reads everything
     back and compares. Exit status: 0 every record is there once and in order · 1 it is not · 2 cannot run ·
     130 interrupted.
     """

@@ -1,4 +1,4 @@
-"""The demonstration itself: write, kill, go on, read back, compare."""
+"""The demonstration itself: write, kill, continue, read back, compare."""
 
 from __future__ import annotations
 

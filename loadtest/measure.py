@@ -51,7 +51,7 @@ class Measured(msgspec.Struct, kw_only=True):
 
 
 def prepare(target: Target, scenario: Scenario) -> None:
-    """Make the topics anew; for readers, with records in them."""
+    """Create the topics again; for readers, with records in them."""
     config = msgspec.json.encode({"durability": scenario.durability})
     for name in scenario.topic_names:
         path = f"/v0/topics/{name}"

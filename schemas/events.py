@@ -19,7 +19,7 @@ from schemas.records import AppendAnswer, AppendRequest, Record
 from schemas.watch import Subscribe, Unsubscribe, WatchedTopic
 
 _WHERE = "Left out for partition 0."
-_POSITION = "How far the client is in every topic: send it as Last-Event-ID to go on behind this event."
+_POSITION = "The client's position in every topic: send it as Last-Event-ID to continue after this event."
 
 
 class OfTopic(AnswerModel):
@@ -32,7 +32,7 @@ class Records(OfTopic):
 
     records: list[Record]
     from_seq: int = Field(description="Exclusive.")
-    to_seq: int = Field(description="The last seq that was examined: go on behind it.")
+    to_seq: int = Field(description="The last seq that was examined: continue after it.")
     head_seq: int
     corrupt_seqs: list[int] | None = Field(None, description="Given with skip_corrupt, when there were any.")
 

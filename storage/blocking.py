@@ -86,7 +86,7 @@ class BlockingEngine:
         self.close()
 
     def close(self) -> None:
-        """Finish what is under way, snapshot, release the directory; calls that come meanwhile get ShuttingDown."""
+        """Finish what is in progress, snapshot, release the directory; calls that come meanwhile get ShuttingDown."""
         self._background.stop()
 
     # -- topics ------------------------------------------------------------------------------------------------------

@@ -47,7 +47,7 @@ def add_to(commands: Commands) -> None:
         "restore",
         help="make a data directory of a backup",
         description="Make a data directory of a backup. All of it is checked before the directory can be used. It gets "
-        "a cluster id and epochs of its own: readers of the original are told that its topics were made anew.",
+        "a cluster id and epochs of its own: readers of the original are told that its topics were created again.",
         epilog="Exit code: 0 restored; 1 not restored, and the directory is as it was; 2 wrong usage.",
     )
     make.add_argument("backup", metavar="BACKUP", help="the backup directory")

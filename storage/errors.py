@@ -180,7 +180,7 @@ class IdempotencyConflict(RequestError):
 
 
 class OutOfOrderSequence(RequestError):
-    """The batch does not go on from the last one of its producer."""
+    """The batch does not follow the last one of its producer."""
 
     code = "out_of_order_sequence"
 
@@ -229,7 +229,7 @@ class WalSaturated(Unavailable):
 
 
 class StorageFull(Unavailable):
-    """The disk is full; nothing was stored. Deleting and reading go on, and writing resumes when there is space."""
+    """The disk is full, and nothing was stored. Deletes and reads still work. Writes resume when there is space."""
 
     code = "storage_full"
 

@@ -4,7 +4,7 @@ A task, an ASGI call and two writes to the socket cost more than all the rest of
 (`broker.server.http1`) collects the body of a request whose operation is `is_direct`, and this module calls the
 handler. The handler and the rules are the same as `Dispatcher`'s. A request with an unusual head (a page of another
 site, a missing key, a content coding) goes to the dispatcher before its body has arrived. A handler that has to wait
-in a task goes on in the dispatcher as well (`Dispatcher.go_on`).
+in a task continues in the dispatcher as well (`Dispatcher.go_on`).
 
 Source: docs/reference/api.md#records, docs/reference/api.md#queues, docs/performance.md.
 """

@@ -197,7 +197,7 @@ class Cycle(ABC):
         self.message_event = _never
 
     def respond(self, answer: Answer, identity: bytes, headers: list[tuple[bytes, bytes]] | None = None) -> Sent:
-        """Send the whole answer, in one write, and go on with the connection's next request.
+        """Send the whole answer, in one write, and continue with the connection's next request.
 
         `identity` is the request's id. `headers` are all headers of the answer; without them, `headers_of` makes them.
         An answer that can be withdrawn is not sent to a client that has half-closed the connection: it may have gone.
@@ -228,7 +228,7 @@ class Cycle(ABC):
     def _send(self, answer: Answer, identity: bytes, headers: list[tuple[bytes, bytes]] | None) -> None: ...
 
     def relay(self, data: bytes, head: int) -> Sent:
-        """Send an answer that another process of this server has made, and go on like `respond`. Never raises.
+        """Send an answer that another process of this server has made, and continue like `respond`. Never raises.
 
         `data` is the whole message, `head` the length of its head.
         """

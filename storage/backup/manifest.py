@@ -4,7 +4,7 @@
       TOPICS-BACKUP                           the version of this layout, and the cluster id of what is backed up
       .lock                                   held while a backup is written or restored
       manifest-<n, 16 digits>.json            one a backup; the two newest are kept, and files that they name
-      state-<n, 16 digits>.bin                what each backup holds anew, one behind the other: the log from where the
+      state-<n, 16 digits>.bin                what each backup writes anew, one after the other: the log from where the
                                               snapshot begins up to the instant, the snapshot, every .idx, and the
                                               .data of segments still appended to
       segments/<topic_id, 16 hex>/seg-<first_seq>[.<gen>].data.<identity, 16 hex>

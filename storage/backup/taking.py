@@ -308,7 +308,7 @@ class Taking:
         with closing(self._open(path)) as file:
             idx = file.pread(size, 0)
         if len(idx) < size or idx_entry.damaged(idx):
-            raise BackupFailed(f"{path} is damaged; a start of the broker makes it anew from the records.", file=path)
+            raise BackupFailed(f"{path} is damaged; a start of the broker rebuilds it from the records.", file=path)
         return idx
 
     def _share(self, part: Part, idx: bytes | None) -> None:

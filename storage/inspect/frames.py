@@ -101,7 +101,7 @@ class FrameChecks:
             self._open(entry, value, more)
         else:
             if more:
-                self._complain(entry.offset, "This frame says that its batch goes on, but no Batch frame opened one.")
+                self._complain(entry.offset, "This frame says that its batch continues, but no Batch frame opened one.")
             self._count(entry)
             self._apply(step)
 

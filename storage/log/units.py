@@ -61,7 +61,7 @@ class _Builder:
         self.appended: AppendedRecords | None = None
 
     def add(self, topic_id: int, offset: int, end: int, found: AppendedRecords) -> None:
-        """Append frames that lie one behind the other from `offset` to `end` of the file."""
+        """Append frames that are adjacent from `offset` to `end` of the file."""
         last, count = self.appended, len(found.sizes)
         if (
             last is None

@@ -1,7 +1,7 @@
 """How much freed memory glibc keeps for a process, and in how many heaps.
 
 Buffers of a read or a batch have a few hundred KiB. By default glibc returns them to the system when they are freed,
-and each page of the next ones is made anew, which took a third of a read's time.
+and each page of the next ones is allocated again, which took a third of a read's time.
 
 Source: docs/adr/0096-what-the-heap-keeps.md.
 """

@@ -2,7 +2,7 @@
 
 An id is below 2^53, so that JSON clients read it exactly. Its bits from 42 up are the cell's number; cell 0 therefore
 has the ids of a directory that was never part of a set of cells. The bits below can hold the time in ms until the year
-2109: a restored directory goes on with ids from the time of the restore.
+2109: a restored directory continues with ids from the time of the restore.
 
 Source: docs/cells.md#ids.
 """

@@ -228,7 +228,7 @@ class _ShardReader:
         """Why this is damage inside the log and not its end; None when a log may end like this."""
         what = _REASONS[scan.reason]
         if any(self._holds_frame(later) for later in self._numbers[index + 1 :]):
-            return f"{what}, and later files go on"
+            return f"{what}, and later files continue"
         if self._torn:
             return f"{what}, and the file before is torn as well"
         point = find_sync_point(file, number, scan.end)

@@ -1,4 +1,4 @@
-"""Routers copy what is appended to one topic to another, each record exactly once over crashes.
+"""Routers copy records from one topic to another, each record exactly once even across crashes.
 
 `routers.py` has the operations, `forwarder.py` copies. The pure state is in `storage.state.routers`.
 """

@@ -52,7 +52,7 @@ def check_definition(definition: Definition) -> None:
 
 
 class Begin(NamedTuple):
-    """A source as a new router finds it."""
+    """A source when a new router is created."""
 
     topic_id: int
     head: int
@@ -61,7 +61,7 @@ class Begin(NamedTuple):
     made: bool = False
 
     def cursor(self, definition: Definition) -> int:
-        """Where the router begins. Records lost or deleted before that are no loss of the router."""
+        """Where the router begins. Records lost or deleted before that are not a loss of the router."""
         return self.head if definition.start == Start.HEAD else self.live_floor - 1
 
 
@@ -112,9 +112,9 @@ class RouterAdmin:
             return await self._put(name, definition)
 
     async def alter(self, name: str, changed: Callable[[Definition], Definition]) -> Router:
-        """Change the router's definition by a function of the present one; durable on return.
+        """Change the router's definition with a function of the present one. Durable on return.
 
-        No other change can happen in between. Raises RouterNotFound, and as `changed` and `put`.
+        No other change can happen in between. Raises RouterNotFound, and the errors of `changed` and `put`.
         """
         check_router_name(name)
         async with self.one_at_a_time:
@@ -173,8 +173,8 @@ class RouterAdmin:
             raise LimitReached(f"There can be {limit} topics at most.", limit="max_topics", max=limit)
 
     async def _begin_elsewhere(self, source: str) -> Begin | None:
-        """Where a router out of a topic of another cell begins; the topic is made there if it is missing. None: the
-        topic is, or would be, in this cell."""
+        """Where a router with a source in another cell begins. The topic is created there if it is missing. None if
+        this cell has the topic, or would have it."""
         neighbours = self._logs.neighbours
         if neighbours is None or source in self._logs.catalog.topics:
             return None
@@ -195,7 +195,7 @@ class RouterAdmin:
             made.append(name)
 
     async def _unmake(self, made: list[str]) -> None:
-        """Delete topics that were created for a refused router, unless they are used by now."""
+        """Delete topics that were created for a refused router, unless they are in use by now."""
         for name in made:
             with suppress(StorageError):
                 await self._topics.delete(name, if_empty=True)
@@ -257,7 +257,7 @@ class RouterAdmin:
     # -- deleting ------------------------------------------------------------------------------------------------------
 
     async def delete(self, name: str) -> bool:
-        """Delete the router; False when there is none. Durable on return; nothing is copied after that."""
+        """Delete the router. False if there is none. Durable on return; nothing is copied after that."""
         check_router_name(name)
         async with self.one_at_a_time:
             return await self.delete_held(name)
@@ -299,7 +299,7 @@ class RouterAdmin:
             router.leaving = False  # the router is gone by now, or unchanged
 
     def _check_known(self) -> None:
-        """Raises StorageFailed if a shard has stopped: the next start may find a router there that is not seen now."""
+        """Raises StorageFailed if a shard has stopped: the next start may find a router that is not visible now."""
         for shard in self._logs.shards:
             if shard.log.failed is not None:
                 raise shard.log.failure()

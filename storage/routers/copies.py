@@ -1,6 +1,6 @@
-"""Makes the frames of one batch at dest from records of a source. Pure; bodies are sliced, never parsed.
+"""Makes the frames of one batch at the destination from records of a source. Pure; bodies are sliced, never parsed.
 
-Records that stay as they are, as most do, are copied from frame to frame; any others one by one.
+Unchanged records, which are the most, are copied from frame to frame. All others are copied one by one.
 
 Source: docs/reference/api.md#routers, docs/reference/format.md#frames.
 """
@@ -25,9 +25,9 @@ from storage.tracing import HasBody
 
 
 class Copies(ABC):
-    """Records to be copied, in the order of the source."""
+    """Records to copy, in the order of the source."""
 
-    #: What copying one takes of the event loop, at most, in ns.
+    #: How long copying one occupies the event loop at most, in ns.
     LOOP_NS: ClassVar[int]
 
     @abstractmethod
@@ -36,21 +36,21 @@ class Copies(ABC):
     @property
     @abstractmethod
     def seqs(self) -> Sequence[int]:
-        """The seq of each at the source."""
+        """The seq of each record at the source."""
 
     @property
     @abstractmethod
     def sizes(self) -> array[int]:
-        """Bytes of data and meta of each, as sent."""
+        """Bytes of data and meta of each record, as sent."""
 
     @property
     @abstractmethod
     def records(self) -> Sequence[HasBody]:
-        """As they will be at dest."""
+        """The records as they will be at the destination."""
 
     @abstractmethod
     def between(self, begin: int, end: int) -> Copies:
-        """The copies from number `begin` to `end`, counted from 0."""
+        """The copies with numbers `begin` to `end`, counted from 0."""
 
     @abstractmethod
     def only(self, wanted: Callable[[int], bool]) -> Copies:
@@ -58,11 +58,11 @@ class Copies(ABC):
 
     @abstractmethod
     def encode(self, head: kernel.Header) -> tuple[bytes, AppendedRecords]:
-        """The Append frames, of which each is followed by another frame of the batch, and what the index needs."""
+        """The Append frames, each of which is followed by another frame of the batch, and what the index needs."""
 
 
 class Copy(NamedTuple):
-    """A record to be copied, as it will be at dest. `seq` is its seq at the source, `size` its bytes as sent."""
+    """A record to copy, as it will be at the destination. `seq` is its seq at the source, `size` its bytes as sent."""
 
     seq: int
     node: bytes
@@ -121,12 +121,12 @@ class MixedCopies(Copies):
 
 
 class FrameCopies(Copies):
-    """First copies that are in all but the header what their originals are. `sizes`: as of `Copies`."""
+    """First copies that equal their originals except for the header. `sizes`: see `Copies`."""
 
     LOOP_NS = 1000
 
     def __init__(self, frames: Sequence[FrameRecords], seqs: Sequence[int], sizes: array[int]) -> None:
-        """`frames`: the originals, in order; `seqs`: theirs."""
+        """`frames`: the originals, in order. `seqs`: their seqs."""
         self._frames = frames
         self._seqs = seqs
         self._sizes = sizes
@@ -191,7 +191,7 @@ def copies_of(
 ) -> Copies:
     """The copies to make of these records. Records that have passed too many routers are left out.
 
-    `delays`: the source is a queue, so records may be delayed; `keep_delays`: so is dest.
+    `delays`: the source is a queue, so records may be delayed. `keep_delays`: the destination is a queue too.
     """
     if records and not hops:
         copies = _verbatim(records, definition, delays=delays)
@@ -201,7 +201,7 @@ def copies_of(
 
 
 def _verbatim(records: Sequence[StoredRecord], definition: Definition, *, delays: bool) -> FrameCopies | None:
-    """Copies of records of which none has been copied before, if all are to stay as they are."""
+    """Copies of records that were not copied before, if all of them stay unchanged."""
     if isinstance(records, Picked):
         window, numbers = records.window, records.numbers
         parts: Sequence[Sequence[StoredRecord]] = window.frames(numbers)
@@ -227,7 +227,7 @@ def _one_by_one(
     records: Iterable[StoredRecord], hops: Mapping[int, int], definition: Definition, *, delays: bool, keep_delays: bool
 ) -> list[Copy]:
     keep_node, keep_tag = definition.preserve_node, definition.preserve_tag
-    # A third of what calling it costs.
+    # A third of the cost of calling it.
     make: Callable[[tuple[int, bytes, bytes, bytes, int, int, int]], Copy] = partial(
         tuple.__new__,  # pyright: ignore[reportUnknownMemberType]
         Copy,

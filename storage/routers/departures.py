@@ -1,4 +1,4 @@
-"""What other cells read of topics of this one: the side of the source of routers between cells.
+"""What other cells read from topics of this cell: the source's side of routers between cells.
 
 All methods may be called twice, late or in vain: but for a topic that is made for a router, they only look.
 
@@ -24,13 +24,13 @@ from storage.routers.windows import Picked, Windows, framed
 from storage.state import Topic, check_unpartitioned, tag_match
 from storage.topics import TopicAdmin
 
-#: Most sources of which is known who reads them, and routers of each.
+#: The most sources whose readers are remembered, and the most routers of each.
 MAX_SOURCES: Final = 4096
 MAX_READERS: Final = 64
 
 
 class Departures:
-    """The methods that other cells call about sources. Belongs to the event loop."""
+    """The methods that other cells call about sources. Used only on the event loop."""
 
     def __init__(self, logs: Logs, topics: TopicAdmin, windows: Windows, waiting: Waiting) -> None:
         self._logs = logs
@@ -42,7 +42,7 @@ class Departures:
 
     @property
     def methods(self) -> dict[str, Method]:
-        """By name."""
+        """The methods by name."""
         return {
             "source_begin": self._begin,
             "source_unmake": self._unmake,
@@ -74,8 +74,8 @@ class Departures:
             await self._topics.delete(name, if_empty=True)
 
     async def _wait(self, argument: Any) -> tuple[int, bool] | None:
-        """(head, whether it is a queue) of the topic as soon as its head is above `seq`, or the wait is over; None: it
-        is gone."""
+        """(head, whether it is a queue) of the topic, as soon as its head is above `seq` or the wait is over. None if
+        it is gone."""
         topic_id, seq, wait_s = argument
         topic = self._find(topic_id)
         if topic is None:
@@ -88,7 +88,7 @@ class Departures:
         return topic.log.head, topic.config.type is TopicType.QUEUE
 
     async def _caught_up(self, argument: Any) -> tuple[int, list[str]] | None:
-        """(head, blocked routers) of the topic, once it has what its own sources hold now; None: it is gone."""
+        """(head, blocked routers) of the topic, once it has what its own sources have now. None if it is gone."""
         topic_id, hops = argument
         topic = self._find(topic_id)
         if topic is None:
@@ -97,7 +97,7 @@ class Departures:
         return topic.log.head, blocked
 
     async def _read(self, argument: Any) -> list[Any] | None:
-        """Records for a router, as `ForeignSource.read` takes them; None: the topic is gone."""
+        """Records for a router, as `ForeignSource.read` takes them. None if the topic is gone."""
         topic_id, router_id, from_seq, limit, max_bytes, tag = argument
         topic = self._find(topic_id)
         if topic is None:
@@ -125,7 +125,7 @@ class Departures:
         return [topic.log.head, consumed, found.next_from_seq, lost, found.corrupt_seqs, hops, parts]
 
     def forget(self) -> None:
-        """Release what is known of topics that are gone."""
+        """Forget topics that are gone."""
         for topic_id in [each for each in self._sources if each not in self._logs.catalog.by_id]:
             del self._sources[topic_id]
 
@@ -139,7 +139,7 @@ class Departures:
 
 
 def _encoded(topic_id: int, records: Sequence[StoredRecord]) -> tuple[bytes, bytes] | None:
-    """(seqs, frames) of these records; None: there are none. The frames are numbered from 1 on."""
+    """(seqs, frames) of these records; None if there are none. The frames are numbered from 1 on."""
     if not records:
         return None
     frames: list[bytes] = []

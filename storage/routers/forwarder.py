@@ -1,8 +1,8 @@
-"""Runs one router: reads what its source has published and writes copies of it to dest, in order.
+"""Runs one router: reads the published records of its source and writes copies of them to its destination, in order.
 
-There is a task only while there is something to copy: a commit at the source starts it, and it runs until it has caught
-up. When dest refuses a copy (the topic or the disk is full), the router tries again, in order, when something changes
-there or after a while.
+There is a task only while there is something to copy. A commit at the source starts it, and it runs until it has caught
+up. If the destination refuses a copy (the topic or the disk is full), the router tries again, in order, when something
+changes there or after a while.
 
 Source: docs/reference/api.md#routers.
 """
@@ -30,14 +30,13 @@ from storage.tracing import Tracer, moving
 
 _log = structlog.get_logger("storage")
 
-#: Copies are made of this much at a time: one batch at dest, and one or two ms of the loop.
+#: How much is copied at a time: one batch at the destination, and one or two ms of the loop.
 MIN_BATCH_RECORDS, MIN_BATCH_BYTES = 1000, 1 << 20
-#: When other work keeps the loop busy for longer than that, all routers together use as much of the loop as it does.
-#: One router copies at most so much at a time, and at most this part of a shard's queue.
+#: When other work keeps the loop busy for longer than this, all routers together use as much of the loop as that work.
 MOST_RECORDS, MOST_BYTES, _OF_QUEUE = 4 * ROUTING_SCAN_RECORDS, 4 << 20, 8
-#: So many records of another cell are read while dest refuses them, and of so many bytes each.
+#: How many records of another cell are read while the destination refuses them, and how many bytes of each.
 PROBE_RECORDS, PROBE_BYTES = 10, 4096
-#: After this many skipped records the cursor is written (a restart examines later ones again).
+#: After this many skipped records the cursor is written, because a restart examines later ones again.
 PERSIST_EVERY = 10_000
 MIN_BACKOFF_S, MAX_BACKOFF_S = 0.05, 1.0
 
@@ -58,7 +57,7 @@ class Forwarding:
 
 
 class Forwarder:
-    """The forwarder of one router. Belongs to the event loop."""
+    """The forwarder of one router. Used only on the event loop."""
 
     def __init__(self, forwarding: Forwarding, router: Router) -> None:
         self._forwarding = forwarding
@@ -66,16 +65,17 @@ class Forwarder:
         self.router = router
         self._task: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
-        #: A batch is on its way to dest. Nobody else may write the cursor, and a stop waits for it.
+        #: Whether a batch is on its way to the destination. Nobody else may write the cursor then, and a stop waits for
+        #: it.
         self._writing = False
         self._stopped = False
-        #: What it read from last.
+        #: The source that it read from last.
         self._source: Source | None = None
-        #: (ms, lag): since when it has not caught up with its source, and its lag then. None: it has caught up.
+        #: (ms, lag): since when it has not caught up with its source, and its lag then. None if it has caught up.
         self.behind: tuple[int, int] | None = None
         #: How many records are read next.
         self._batch_limit = MIN_BATCH_RECORDS
-        #: What a record took of the loop, at most, when some were copied last.
+        #: How long a record occupied the loop at most when some were copied last.
         self._copy_ns = FrameCopies.LOOP_NS
 
     def kick(self) -> None:
@@ -84,11 +84,11 @@ class Forwarder:
             self._task = self._logs.runtime.loop.create_task(self._run(), name="storage-router")
 
     def retry(self) -> None:
-        """Something has changed at dest: it may accept what it refused."""
+        """Something has changed at the destination: it may accept what it refused."""
         self._changed.set()
 
     async def stop(self) -> None:
-        """Begin nothing more; on return no batch is on its way."""
+        """Begin nothing more. On return no batch is on its way."""
         self._stopped = True
         task = self._task
         if task is None:
@@ -111,7 +111,7 @@ class Forwarder:
         return self._logs.catalog.routes.by_id.get(self.router.router_id) is self.router
 
     def source(self) -> Source | None:
-        """What it reads from; None: that is gone."""
+        """The source of the router. None if it is gone."""
         topic = self._logs.catalog.by_id.get(self.router.source_id)
         if topic is None:
             return self._forwarding.foreign.get(self.router.source_id)
@@ -168,7 +168,8 @@ class Forwarder:
                 backoff_s = await self._pause(error, backoff_s)
 
     async def _pause(self, error: Exception, backoff_s: float) -> float:
-        """Wait until something changes at dest, at most `backoff_s`; returns how long to wait the next time."""
+        """Wait until something changes at the destination, at most `backoff_s`. Returns how long to wait the next
+        time."""
         if self._stopped:
             return backoff_s
         if self.router.blocked is None:
@@ -201,7 +202,7 @@ class Forwarder:
             raise RouterNotFound(router.name)
         began_ns, limit = self._logs.clock.monotonic_ns(), self._batch_limit
         if router.blocked is not None and isinstance(source, ForeignSource):
-            limit = PROBE_RECORDS  # what dest refuses is not kept meanwhile, but read again
+            limit = PROBE_RECORDS  # records that the destination refuses are not kept meanwhile, but read again
         query = ReadQuery(
             from_seq=router.position,
             limit=limit,
@@ -234,15 +235,15 @@ class Forwarder:
         await self._rest(began_ns, len(found.records))
 
     def _max_bytes(self, records: int) -> int:
-        """Bytes of bodies that are read with so many records."""
+        """The bytes of bodies to read with this many records."""
         most = min(MOST_BYTES, self._logs.options.wal_queue_bytes // _OF_QUEUE)
         return max(
             min(MIN_BATCH_BYTES, PROBE_BYTES * records), min(MIN_BATCH_BYTES * records // MIN_BATCH_RECORDS, most)
         )
 
     async def _rest(self, began_ns: int, copied: int) -> None:
-        """Yield to the loop: reads from memory did not. Then decide how much to copy next: as much as takes the time
-        that other work has had since this step began."""
+        """Yield to the loop, because reads from memory did not. Then decide how much to copy next: as much as fits into
+        the time that other work has had since this step began."""
         logs = self._logs
         await asyncio.sleep(0)
         # Other routers have used part of that time.
@@ -270,7 +271,7 @@ class Forwarder:
     async def _copy(
         self, source: Source, dest: Topic, records: Sequence[StoredRecord], hops: dict[int, int], upto: int
     ) -> bool:
-        """Copy these records; everything up to `upto` has been examined. False: the rest has to be read again."""
+        """Copy these records; everything up to `upto` has been examined. False if the rest has to be read again."""
         router = self.router
         delays = source.is_queue
         keeps = dest.config.type is TopicType.QUEUE

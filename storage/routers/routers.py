@@ -54,7 +54,7 @@ class Routers:
         placing: Placing,
         tracer: Callable[[], Tracer | None],
     ) -> None:
-        """`tracer` as of `Forwarding`."""
+        """`tracer`: see `Forwarding`."""
         self._logs = logs = appender.logs
         self._admin = RouterAdmin(logs, topics, placing)
         self._orders = Orders(logs, self._admin, placing, self._made, self.state)
@@ -69,7 +69,7 @@ class Routers:
         self.foreign = ForeignSources(logs, self._foreign_changed)
         self.forwarding = Forwarding(appender, self.windows, self.foreign, tracer)
         self._waiting = Waiting(logs, self.foreign)
-        #: What other cells call about sources.
+        #: The methods that other cells call about sources.
         self.departures = Departures(logs, topics, self.windows, self._waiting)
         #: Routers whose sources in other cells are gone, while they are being deleted.
         self._ending: dict[int, asyncio.Task[None]] = {}
@@ -117,7 +117,7 @@ class Routers:
             forwarder.kick()
 
     def _on_commit(self, log: Log) -> None:
-        """Something of this log was committed: wake routers out of it, and routers into it that were refused."""
+        """Something was committed to this log: wake routers that read it, and routers into it that were refused."""
         routes = self._logs.catalog.routes
         if not routes.by_id or not self._logs.ready:
             return
@@ -130,7 +130,7 @@ class Routers:
                     forwarder.retry()
 
     def _foreign_changed(self, topic_id: int, error: str | None) -> None:
-        """A source in another cell has new records or is gone, or cannot be read for now."""
+        """A source in another cell has new records, is gone, or cannot be read for now."""
         source = self.foreign.known(topic_id)
         for router in list(self._logs.catalog.routes.out_of.get(topic_id, ())):
             forwarder = self._forwarders.get(router.router_id)
@@ -221,7 +221,8 @@ class Routers:
     # -- operations ----------------------------------------------------------------------------------------------------
 
     async def put(self, name: str, definition: Definition) -> tuple[RouterState, bool]:
-        """Create the router or change its definition; True when created. Durable on return. A cancelled call continues.
+        """Create the router or change its definition. True if it was created. Durable on return. A cancelled call
+        continues.
 
         Raises InvalidRequest, TopicNotFound, TopicIncompatible, RouterCycle, LimitReached, Unavailable; in a set of
         cells other than in cell 0, NotMine.
@@ -325,7 +326,7 @@ class Routers:
     def page(
         self, prefix: str = "", after: str = "", limit: int = 100, *, source: str | None = None, dest: str | None = None
     ) -> list[RouterState]:
-        """Routers in bytewise order of their names, those after `after`."""
+        """Routers in bytewise order of their names, from those after `after`."""
         found = (
             router
             for router in self._logs.catalog.routes.named(prefix, after)
@@ -334,9 +335,9 @@ class Routers:
         return [self.state_of(router) for router in islice(found, limit)]
 
     async def caught_up(self, topic: str) -> Waited | None:
-        """Wait, at most 1 s, until a topic has what the sources of its routers hold now; None: it has no routers.
+        """Wait, at most 1 s, until a topic has what the sources of its routers have now. None if it has no routers.
 
-        Watches begin with this as well. A missing topic has no routers.
+        Watches begin with this too. A missing topic has no routers.
         """
         catalog = self._logs.catalog
         found = catalog.topics.get(topic)

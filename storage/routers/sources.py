@@ -1,7 +1,7 @@
-"""What a router copies from: a topic of this engine, or of another cell of the set.
+"""The source of a router: a topic of this engine, or of another cell of the set.
 
-A source in another cell is watched by one call that waits there for records, whatever the number of routers out of it.
-Its records come as frames, and each frame is verified here like any other.
+A source in another cell is watched by one call that waits there for records, however many routers read it. Its records
+arrive as frames, and each frame is verified here like any other.
 
 Source: docs/cells.md#routers-and-dead-letters-between-cells.
 """
@@ -36,12 +36,12 @@ _log = structlog.get_logger("storage")
 WAIT_S: Final = 20.0
 ANSWER_S: Final = 10.0
 MIN_BACKOFF_S, MAX_BACKOFF_S = 0.05, 1.0
-#: Reads of sources in other cells at a time: so many answers are on their way at most.
+#: The most reads of sources in other cells at a time, so that no more answers are on their way.
 MAX_READS: Final = 16
 
 
 class SourceGone(StorageError):
-    """The source of a router in another cell was deleted: the router ends."""
+    """The source of a router in another cell was deleted, so the router ends."""
 
     code = "topic_not_found"
 
@@ -58,7 +58,7 @@ class Source(Protocol):
     def is_queue(self) -> bool: ...
 
     async def read(self, query: ReadQuery, router: Router) -> tuple[ReadResult, int]:
-        """The records after `query.from_seq`, as a router is to copy them, and what `consumed_to` says of them. Raises
+        """The records after `query.from_seq` that a router must copy, with `consumed_to` applied. Raises
         StorageError."""
         ...
 
@@ -67,7 +67,7 @@ class Source(Protocol):
         ...
 
     def still(self, copies: Copies) -> Copies | None:
-        """Those of these copies whose originals are there, after a wait. None: they have to be read again."""
+        """The copies whose originals still exist after a wait. None if the records have to be read again."""
         ...
 
 
@@ -96,17 +96,17 @@ class OwnSource:
         return found, consumed_to(self.topic, found)
 
     async def harden(self, dest: Topic, seq: int) -> None:
-        """In a chain, sync records of the source before copying them on, also where their topic asks for no sync.
+        """In a chain, sync the records of the source before copying them on, even if their topic needs no sync.
 
-        If the source is itself a dest, copies that it loses in a power loss are made again, as new records. Had they
-        been copied on before, dest would have them twice. Within one shard dest loses the later copies as well. Records
-        that clients appended are not made again.
+        If the source is itself a destination, copies that it loses in a power loss are made again, as new records. If
+        they had been copied on before, the next destination would have them twice. Within one shard the destination
+        loses the later copies too. Records that clients appended are not made again.
         """
         if self.topic.log.shard != dest.log.shard:
             await self.harden_for_others(seq)
 
     async def harden_for_others(self, seq: int) -> None:
-        """The same for a dest that does not lose what this topic's shard loses."""
+        """The same for a destination that does not lose what this topic's shard loses."""
         logs, log = self._logs, self.topic.log
         synced = self.topic.config.durability is Durability.FSYNC or log.ephemeral
         if synced or seq <= self._hard_seq or self.topic.topic_id not in logs.catalog.routes.into:
@@ -123,20 +123,21 @@ class OwnSource:
 def consumed_to(source: Topic, found: ReadResult) -> int:
     """The last seq that was reclaimed, because all consumers of the source had read it, before this read reached it.
 
-    For readers of the source that is no loss, as the topic is set up so. For readers of dest it is.
+    For readers of the source that is no loss, because the topic is configured so. For readers of the destination it is
+    a loss.
     """
     first = found.records[0].seq if found.records else found.next_from_seq + 1
     return min(source.log.marks.trim_floor, first) - 1
 
 
 class ForeignSource:
-    """A topic of another cell. What is asked of it is answered by `storage.routers.departures` there."""
+    """A topic of another cell. `storage.routers.departures` answers the calls there."""
 
     def __init__(
         self, logs: Logs, topic_id: int, reading: asyncio.Semaphore, changed: Callable[[int, str | None], None]
     ) -> None:
-        """`reading` holds back reads. `changed` is called with the topic_id and the code of the error that keeps it
-        from being read, if any."""
+        """`reading` limits concurrent reads. `changed` is called with the topic_id, and with the code of the error that
+        prevents reading it, if there is one."""
         neighbours = logs.neighbours
         assert neighbours is not None
         self._neighbours: Neighbours = neighbours
@@ -146,18 +147,18 @@ class ForeignSource:
         self._changed = changed
         self.head = 0
         self.is_queue = False
-        #: It has been heard of since this process started.
+        #: Whether the other cell has answered about it since this process started.
         self.known = False
         self.gone = False
         self._task: asyncio.Task[None] | None = None
 
     def watch(self) -> None:
-        """Know its head from now on."""
+        """Follow its head from now on."""
         if self._task is None:
             self._task = self._logs.runtime.loop.create_task(self._watch(), name="storage-source")
 
     async def stop(self) -> None:
-        """No call is under way on return."""
+        """On return no call is in progress."""
         if self._task is not None:
             self._task.cancel()
             with suppress(asyncio.CancelledError):
@@ -191,8 +192,8 @@ class ForeignSource:
             self._changed(self.topic_id, None)
 
     async def _rejoin(self, head: int, cursors: list[tuple[Router, int]]) -> None:
-        """Hearing of it again: a router whose copies were in memory only goes on at its head, and so does one that had
-        come further than the topic has: salvage has lost records there, whose seqs are assigned again."""
+        """The first answer since the start. A router whose copies were in memory only continues at the head. So does
+        one that had come further than the topic has: salvage has lost records there, whose seqs are assigned again."""
         logs = self._logs
         for router, cursor in cursors:
             dest = logs.catalog.by_id.get(router.dest_id)
@@ -211,7 +212,7 @@ class ForeignSource:
         return await self._neighbours.call(cell_of(self.topic_id), method, argument, timeout_s=timeout_s)
 
     async def caught_up(self, hops: int) -> tuple[int, list[str]]:
-        """(its head, blocked routers into it), once it has what its own sources hold now. Raises StorageError."""
+        """(its head, blocked routers into it), once it has what its own sources have now. Raises StorageError."""
         found = await self._call("source_caught_up", [self.topic_id, hops])
         if found is None:
             return 0, []
@@ -257,7 +258,7 @@ class ForeignSource:
         return result, consumed
 
     def _verified(self, seqs: bytes, frames: bytes) -> FrameRecords:
-        """The records of these frames, which have passed their checks, with their seqs at the source."""
+        """The records of these frames, after their checks, with their seqs at the source."""
         numbers = array("Q", seqs)
         columns = kernel.scan(frames, topic_id=self.topic_id).columns
         if len(columns) != len(numbers):
@@ -275,7 +276,7 @@ class ForeignSources:
     """The sources in other cells of all routers of an engine."""
 
     def __init__(self, logs: Logs, changed: Callable[[int, str | None], None]) -> None:
-        """`changed`: as of `ForeignSource`."""
+        """`changed`: see `ForeignSource`."""
         self._logs = logs
         self._changed = changed
         self._sources: dict[int, ForeignSource] = {}
@@ -283,7 +284,7 @@ class ForeignSources:
         self._stopping: set[asyncio.Task[None]] = set()
 
     def get(self, topic_id: int) -> ForeignSource | None:
-        """The source with this id, watched from now on; None: it is not in another cell."""
+        """The source with this id, watched from now on. None if it is not in another cell."""
         found = self._sources.get(topic_id)
         if found is None:
             if self._logs.neighbours is None or not self._logs.catalog.is_foreign(topic_id):
@@ -293,7 +294,7 @@ class ForeignSources:
         return found
 
     def gone(self) -> list[int]:
-        """topic_ids of those that were deleted, while there are routers out of them."""
+        """topic_ids of deleted sources that still have routers."""
         return [topic_id for topic_id, source in self._sources.items() if source.gone]
 
     def known(self, topic_id: int) -> ForeignSource | None:
@@ -309,7 +310,7 @@ class ForeignSources:
             task.add_done_callback(self._stopping.discard)
 
     async def stop(self) -> None:
-        """No call is under way on return."""
+        """On return no call is in progress."""
         for topic_id in [*self._sources]:
             self.release(topic_id)
         await asyncio.gather(*self._stopping, return_exceptions=True)

@@ -8,10 +8,11 @@ from storage.state.routers import Definition
 
 
 class RouterState(msgspec.Struct, kw_only=True):
-    """A router now. `lag`: seqs of the source still to be examined. `forwarded_total`: copies ever made.
+    """The present state of a router. `lag`: seqs of the source still to be examined. `forwarded_total`: all copies so
+    far.
 
-    `blocked`: code of the error that stops it. `lost`: loss ranges that it has written to dest since the start.
-    `hop_limited`: records that it has not copied because they had passed too many routers.
+    `blocked`: the code of the error that stops it. `lost`: loss ranges that it has written to the destination since the
+    start. `hop_limited`: records that it has not copied because they had passed too many routers.
     """
 
     name: str

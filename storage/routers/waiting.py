@@ -1,7 +1,7 @@
-"""Lets a read of a topic wait for the routers into it, so that it finds what the sources held when it began.
+"""Makes a read of a topic wait for the routers into it, so that it finds what the sources had when it began.
 
-This follows chains, into other cells too: first the routers into a router's source, then the router itself. Blocked
-routers are named in the answer and not waited for.
+This follows chains, also into other cells: first the routers into a router's source, then the router itself. Blocked
+routers are named in the answer, and nobody waits for them.
 
 Source: docs/reference/api.md#routers.
 """
@@ -72,7 +72,7 @@ class Waiting:
         return Waited((asyncio.get_running_loop().time() - begin) * 1000, blocked)
 
     async def wait_caught_up(self, topic_id: int, hops: int) -> list[str]:
-        """The same; returns the names of blocked routers. Records from more than `hops` routers away cannot arrive."""
+        """The same. Returns the names of blocked routers. Records from more than `hops` routers away cannot arrive."""
         routers = upstream(self._logs.catalog, topic_id)
         away: set[str] = set()
         if hops > 0 and self._behind(routers):
@@ -99,7 +99,7 @@ class Waiting:
             await _reach(router, target)
 
     async def _head_there(self, router: Router, hops: int, away: set[str]) -> int:
-        """The head of a source in another cell, once that has what its own sources hold."""
+        """The head of a source in another cell, once that source has what its own sources have."""
         source = self._foreign.get(router.source_id)
         if source is None or router.blocked is not None:
             return 0

@@ -1,8 +1,8 @@
-"""Reads a source once for all filtered routers out of it, and matches each tag once.
+"""Reads a source once for all its filtered routers, and matches each tag once.
 
 Without this, each of twenty routers would read every record to find its twentieth. The first router reads a window of
 the source without a filter, and the others find their records in it by tag. A router that is further behind has a
-window of its own; routers that have caught up meet at the head again.
+window of its own. Routers that have caught up share the window at the head again.
 
 Source: docs/reference/api.md#routers.
 """
@@ -27,17 +27,18 @@ from storage.reads import ROUTING_SCAN_RECORDS, Reader
 from storage.records import FrameRecords, ReadQuery, ReadResult, Records, StoredRecord, TagMatch, parts_of
 from storage.state import Topic
 
-#: Records and bytes of one window, and most windows over all sources: routers that fell behind have their own. While
-#: writers keep the loop busy, a window takes several of its turns whatever is in it.
+#: Records and bytes of one window, and the most windows over all sources: routers that fell behind have their own.
+#: While writers keep the loop busy, a window takes several turns of the loop, whatever is in it.
 WINDOW_RECORDS: Final = 4 * ROUTING_SCAN_RECORDS
 WINDOW_BYTES: Final = 2 << 20
 MAX_WINDOWS: Final = 8
-#: A window shows the source as it was when it was read. It is not used for longer, so that deletions soon show.
+#: A window shows the source as it was when it was read. It is not used for longer than this, so that deletions are soon
+#: seen.
 MAX_AGE_NS: Final = 1_000_000_000
 
 
 class Picked(Records):
-    """Records of a window that a filter lets through. `numbers`: which, ascending."""
+    """The records of a window that match a filter. `numbers`: their numbers, ascending."""
 
     __slots__ = ("numbers", "window")
 
@@ -86,7 +87,7 @@ class Window:
     ) -> None:
         """`payloads`: payload bytes of every seq, if they are known."""
         self.from_seq = from_seq
-        #: The window behind it was read ahead.
+        #: Whether the next window was read ahead.
         self.followed = False
         self.live = live
         self.read_ns = read_ns
@@ -119,7 +120,7 @@ class Window:
         self._matched: dict[TagMatch, list[int]] = {}
 
     def frames(self, numbers: Sequence[int]) -> list[FrameRecords]:
-        """Those of these numbers, ascending."""
+        """The frames with these numbers, ascending."""
         found: list[FrameRecords] = []
         begin = at = 0
         for part in self.parts:
@@ -181,7 +182,7 @@ class Windows:
         self.reads = 0
 
     async def read(self, source: Topic, query: ReadQuery, *, readers: int = 0) -> ReadResult:
-        """Like `Reader.read`, for a router's query. `readers`: so many routers of other cells read it."""
+        """Like `Reader.read`, for a router's query. `readers`: how many routers of other cells read it."""
         if query.tag is None or readers + len(self._logs.catalog.routes.out_of.get(source.topic_id, ())) < 2:
             return await self._reader.read(source, query)
         window = self._find(source, query.from_seq)
@@ -206,13 +207,14 @@ class Windows:
         return None
 
     async def _read(self, source: Topic, from_seq: int) -> Window | None:
-        """Read a window. None: records are lost or damaged there, and each router has to report that to its dest."""
+        """Read a window. None if records are lost or damaged there, which each router has to report to its
+        destination."""
         task = self._begin(source, from_seq)
-        await asyncio.wait([task])  # a cancelled caller does not end it for the others
+        await asyncio.wait([task])  # a cancelled caller does not end the read for the others
         return self._find(source, from_seq) if task.result().next_from_seq > from_seq else None
 
     def _begin(self, source: Topic, from_seq: int) -> asyncio.Task[ReadResult]:
-        """The read of the window that begins there, in progress from now on at the latest."""
+        """The read of the window that begins there. It is started if it is not in progress."""
         key = (source.topic_id, from_seq)
         task = self._reading.get(key)
         if task is None:
@@ -248,11 +250,11 @@ class Windows:
         return result
 
     def forget(self) -> None:
-        """No router has anything to copy: release the windows."""
+        """No router has anything to copy, so the windows are released."""
         self._windows.clear()
 
     async def stop(self) -> None:
-        """Cancel reads; on return none is in progress."""
+        """Cancel reads. On return none is in progress."""
         reading = [*self._reading.values()]
         for task in reading:
             task.cancel()
@@ -260,8 +262,8 @@ class Windows:
 
 
 def _merged(parts: Sequence[FrameRecords]) -> FrameRecords | None:
-    """The same records in one buffer: what a router picks from it costs the same however many batches they came in.
-    None: they have one already, or other bytes lie between the frames of a part."""
+    """The same records in one buffer, so that a router's choice from it costs the same however many batches there were.
+    None if they have one buffer already, or other bytes are between the frames of a part."""
     if len(parts) < 2:
         return None
     pieces: list[bytes] = []
@@ -287,7 +289,8 @@ def framed(records: Sequence[StoredRecord]) -> FrameRecords:
 
 
 def _live(source: Topic, window: Window) -> int:
-    """How many records of the window's range the source has now. None comes back, so an equal number means the same."""
+    """How many records of the window's range the source has now. Records never come back, so an equal number means the
+    same records."""
     log = source.log
     first = max(window.from_seq + 1, log.marks.live_floor)
     if log.marks.trim_floor > window.from_seq + 1:

@@ -1,6 +1,6 @@
-"""Writes a router's copies and losses to dest, each in one atomic batch with the router's cursor.
+"""Writes a router's copies and losses to the destination, each in one atomic batch with the router's cursor.
 
-After any crash dest has both or neither.
+After any crash the destination has both or neither.
 
 Source: docs/reference/api.md#routers, docs/reference/format.md#frames, docs/reference/format.md#evictwatermark.
 """
@@ -22,7 +22,8 @@ from storage.state.routers import Router, Routes
 
 
 class CopyWrite(Write):
-    """The write of a range of copies to dest. Limits on single records do not apply: the originals have passed them."""
+    """The write of a range of copies to the destination. Limits on single records do not apply: the originals have
+    passed them."""
 
     __slots__ = ("_copies", "_router", "_routes")
 
@@ -60,16 +61,16 @@ class CopyWrite(Write):
 
 
 def check_alive(routes: Routes, router: Router, dest: Topic | None) -> None:
-    """Raises RouterNotFound when the router is deleted or being deleted."""
+    """Raises RouterNotFound if the router is deleted or being deleted."""
     known = routes.by_id.get(router.router_id) is router
     if not known or router.leaving or dest is None or dest.topic_id != router.dest_id:
         raise RouterNotFound(router.name)
 
 
 def fitting(config: TopicConfig, log: Log, copies: Copies) -> int:
-    """How many of the first copies dest takes in one batch; 0: the first one can never fit there.
+    """How many of the first copies the destination can take in one batch. 0: the first one can never fit there.
 
-    Otherwise at least 1; the write itself finds out whether there is room for that.
+    Otherwise at least 1: the write itself finds out whether there is room for that.
     """
     cap_bytes, most_bytes, reject = config.cap_bytes, config.most_bytes, config.discard is Discard.REJECT
     if not most_bytes and not (reject and config.cap_records):
@@ -88,7 +89,8 @@ def fitting(config: TopicConfig, log: Log, copies: Copies) -> int:
 
 
 async def lose(logs: Logs, reservations: Reservations, dest: Topic, router: Router, source_seq: int) -> None:
-    """Write to dest that records of the source up to `source_seq` cannot be copied: a loss range of one seq."""
+    """Write to the destination that records of the source up to `source_seq` cannot be copied: a loss range of one
+    seq."""
     log = dest.log
     shard = logs.shards[log.shard]
     while True:
@@ -126,15 +128,15 @@ async def lose(logs: Logs, reservations: Reservations, dest: Topic, router: Rout
 
 
 def set_cursor(logs: Logs, router: Router, source_seq: int) -> None:
-    """Move the cursor of a router whose dest is in memory only and has no frames."""
+    """Move the cursor of a router whose destination is in memory only and has no frames."""
     value = control.RouterCursor(router_id=router.router_id, source_seq=source_seq)
     logs.catalog.move_router(router.dest_id, value, 0)
 
 
 async def persist(logs: Logs, dest: Topic, router: Router) -> None:
-    """Write the router's cursor when there was nothing to copy. No copies of it may be on their way.
+    """Write the router's cursor when there was nothing to copy. None of its copies may be on their way.
 
-    Raises Unavailable; then a restart examines the same records again, with the same result.
+    Raises Unavailable. Then a restart examines the same records again, with the same result.
     """
     log = dest.log
     if log.ephemeral:

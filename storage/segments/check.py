@@ -4,7 +4,7 @@
     .data or .idx longer than marked                   cut: the rest was never marked, and is flushed again
     .zdata of another length than in the manifest      SegmentCorrupt: it was synced before it was named
     .data missing or shorter than marked               SegmentCorrupt: it was synced before the mark
-    .idx missing, shorter than marked, or damaged      the entries that fail their check are made anew from .data
+    .idx missing, shorter than marked, or damaged      the entries that fail their check are rebuilt from .data
     a frame needed for that is not valid               SegmentCorrupt: two things are damaged at once
     files of no segment in the manifest                unlinked
 

@@ -19,7 +19,7 @@ GAP_BYTES = 64 << 10
 
 
 class Columns(NamedTuple):
-    """The verified entries of a segment, by field. Frames lie one behind the other, in order."""
+    """The verified entries of a segment, by field. Frames are adjacent, in order."""
 
     offsets: Sequence[int]
     lens: Sequence[int]
@@ -36,7 +36,7 @@ class Chunk(NamedTuple):
 
 
 def columns(files: SegmentFiles, count: int) -> Columns:
-    """The first `count` entries. Raises SegmentCorrupt, also when they are sound but not one behind the other."""
+    """The first `count` entries. Raises SegmentCorrupt, also if they are sound but not adjacent."""
     if not count:
         return Columns((), (), (), ())
     entries = files.entries(0, count)

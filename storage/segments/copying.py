@@ -83,7 +83,7 @@ def copy_anew(fs: FileSystem, wal: WalReader, shard: int, job: Copy) -> Copied:
 
 
 def open_writer(fs: FileSystem, job: Copy, *, named: bool = True) -> ActiveSegment:
-    """The segment's files, to go on from what is marked of them. `named` as for `ActiveSegment.create`.
+    """The segment's files, to continue from what is marked of them. `named` as for `ActiveSegment.create`.
 
     Raises SegmentError, OSError.
     """
@@ -127,7 +127,7 @@ def _living(buffer: bytes, table: bytearray, number: int, dead: int) -> Frames:
 
 
 def _adjacent(found: dict[int, tuple[bytes, int]], slices: list[BatchSlice]) -> Iterator[list[BatchSlice]]:
-    """Slices with consecutive seqs whose frames lie one behind the other, as many together as there are."""
+    """Slices with consecutive seqs and adjacent frames, each as long as possible."""
     group: list[BatchSlice] = []
     end, end_seq, buffer = -1, -1, b""
     for slice_ in slices:

@@ -47,7 +47,7 @@ class DetailsCache:
         self._cache: OrderedDict[Segment, Log] = OrderedDict()
         #: More than half of the memory is taken: floors look no further ahead than the next segment.
         self._crowded = False
-        #: Loads under way: one a segment, however many wait for it.
+        #: Loads in progress: one a segment, however many wait for it.
         self._loads: dict[Segment, asyncio.Task[None]] = {}
 
     async def load(self, log: Log, segment: Segment | None) -> None:
@@ -105,7 +105,7 @@ class DetailsCache:
             task.exception()  # retrieve it: nobody may be waiting for a load ahead
 
     async def close(self) -> None:
-        """No load is under way any more."""
+        """No load is in progress any more."""
         loads = [*self._loads.values()]
         for task in loads:
             task.cancel()

@@ -177,7 +177,7 @@ def _ranges(dead: int, count: int) -> Iterator[tuple[int, int]]:
 def _read_group(file: Readable, path: str, start: int, end: int) -> bytes:
     frames = file.pread(end - start, start)
     if len(frames) < end - start:
-        raise SegmentCorrupt(path, start + len(frames), f"the file ends, records go on to {end}")
+        raise SegmentCorrupt(path, start + len(frames), f"the file ends, records continue to {end}")
     return frames
 
 

@@ -83,7 +83,7 @@ class TagSidecars:
             files.keep_tags(tags, file)
             found = True
         except (TagFileDamaged, TagFileUnsupported, OSError):
-            return None  # it is made anew from .data
+            return None  # it is rebuilt from .data
         finally:
             if not found:
                 file.close()

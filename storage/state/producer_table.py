@@ -103,7 +103,7 @@ class ProducerTable:
                     return sent
         if base != expected:
             raise OutOfOrderSequence(
-                f"Producer {batch.producer_id} goes on with sequence {expected}; this batch begins at {base}.",
+                f"Producer {batch.producer_id} continues with sequence {expected}; this batch begins at {base}.",
                 producer_id=batch.producer_id,
                 base_sequence=base,
                 expected=expected,

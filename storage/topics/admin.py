@@ -283,7 +283,7 @@ class TopicAdmin:
     # -- changing ----------------------------------------------------------------------------------------------------
 
     async def _exclusively(self, topics: Sequence[Topic], work: Coroutine[None, None, Result]) -> Result:
-        """Run a change while all writes to the topic wait. It goes on when its caller is cancelled."""
+        """Run a change while all writes to the topic wait. It continues when its caller is cancelled."""
         task = asyncio.ensure_future(work)
         changing = self._logs.changing
         ids = [topic.topic_id for topic in topics]

@@ -53,7 +53,7 @@ class States:
         await self._write(control.State(kind=kind, key=key, value=value), frees=frees)
 
     async def delete(self, kind: str, key: str) -> None:
-        """Durable on return; writes even if there is no value, for one may be in flight. A cancelled call goes on."""
+        """Durable on return. Writes even if there is no value: one may be in flight. A cancelled call continues."""
         self._logs.check_open()
         check_state(kind, key, b"", 0)
         await self._write(control.State(kind=kind, key=key), frees=True)

@@ -44,7 +44,7 @@ UNREACHED = NoReply(reason="refused", sent=False)
 
 
 class Rig:
-    """Routes, and what the legs of a request get, in order."""
+    """Routes, and the outcomes of the legs of a request, in order."""
 
     def __init__(self, base: str = GATE) -> None:
         self.now = 100.0
@@ -52,7 +52,7 @@ class Rig:
         self.legs: list[Leg] = []
 
     def send(self, *outcomes: Reply | NoReply, request: Request = APPEND) -> Reply | NoReply:
-        """The outcome of the request, whose legs are in `legs`. All of the outcomes must be asked for."""
+        """The outcome of the request, whose legs are in `legs`. Every outcome must be used."""
         self.legs = []
         left = list(outcomes)
         steps = self.routes.send(request)
@@ -70,13 +70,13 @@ class Rig:
         return [leg.base + leg.request.target.partition("?")[0] for leg in self.legs]
 
     def known(self) -> Rig:
-        """After a first request, and one that has found the cell."""
+        """The routes after a first request and one that has found the cell."""
         self.send(reply())
         self.send(cluster(None, CELL), health(), reply())
         return self
 
 
-def test_a_topic_is_asked_for_at_its_cell_once_the_gateway_has_named_both() -> None:
+def test_a_request_goes_to_the_cell_once_the_gateway_has_named_its_address() -> None:
     rig = Rig()
     rig.send(reply())
     assert rig.way == [f"{GATE}/v0/topics/orders"]
@@ -88,7 +88,7 @@ def test_a_topic_is_asked_for_at_its_cell_once_the_gateway_has_named_both() -> N
     assert rig.legs[0].request is APPEND
 
 
-def test_what_concerns_a_whole_topic_or_none_goes_to_the_gateway() -> None:
+def test_requests_about_a_whole_topic_or_none_go_to_the_gateway() -> None:
     rig = Rig().known()
     for request in (
         calls.health().request,
@@ -114,7 +114,7 @@ def test_partitions_have_cells_of_their_own() -> None:
     assert rig.way[-1] == f"{CELL}/v0/topics/orders/diff"
 
 
-def test_a_broker_without_cells_is_asked_for_nothing_else() -> None:
+def test_a_broker_without_cells_gets_no_extra_request() -> None:
     rig = Rig()
     for _ in range(3):
         rig.send(reply(cell=None))
@@ -122,7 +122,9 @@ def test_a_broker_without_cells_is_asked_for_nothing_else() -> None:
 
 
 @pytest.mark.parametrize("answer", [cluster(None, None), reply(403, {}, None), reply(200, [], None), LOST, UNREACHED])
-def test_without_addresses_all_goes_to_the_gateway_and_they_are_seldom_asked_for(answer: Reply | NoReply) -> None:
+def test_without_addresses_all_requests_go_to_the_gateway_and_addresses_are_rarely_requested(
+    answer: Reply | NoReply,
+) -> None:
     rig = Rig()
     rig.send(reply())
     rig.send(answer, reply())
@@ -137,7 +139,7 @@ def test_without_addresses_all_goes_to_the_gateway_and_they_are_seldom_asked_for
 @pytest.mark.parametrize(
     "found", [health(cell=0), health(set_id="other"), reply(200, {}), reply(401, {}, None), reply(500, {}), LOST]
 )
-def test_the_key_is_not_sent_to_who_does_not_say_to_be_that_cell(found: Reply | NoReply) -> None:
+def test_the_key_is_not_sent_to_an_address_that_is_not_that_cell(found: Reply | NoReply) -> None:
     rig = Rig()
     rig.send(reply())
     rig.send(cluster(None, CELL), found, reply())
@@ -147,7 +149,7 @@ def test_the_key_is_not_sent_to_who_does_not_say_to_be_that_cell(found: Reply | 
     assert rig.way == [f"{GATE}/v0/topics/orders"]
 
 
-def test_a_cell_whose_probes_need_a_key_is_known_by_its_header() -> None:
+def test_a_cell_whose_probes_need_a_key_is_recognised_by_its_header() -> None:
     rig = Rig()
     rig.send(reply())
     rig.send(cluster(None, CELL), reply(401, {}), reply())
@@ -174,7 +176,7 @@ def test_a_cell_whose_probes_need_a_key_is_known_by_its_header() -> None:
         ("", "http://10.0.0.1:4000", False),
     ],
 )
-def test_a_key_goes_on_only_by_the_same_security(url: str, base: str, expected: bool) -> None:
+def test_a_key_is_sent_only_over_equal_security(url: str, base: str, expected: bool) -> None:
     assert is_as_safe(url, base) is expected
     rig = Rig(base)
     rig.send(reply())
@@ -184,7 +186,7 @@ def test_a_key_goes_on_only_by_the_same_security(url: str, base: str, expected: 
 
 
 @pytest.mark.parametrize("failed", [UNREACHED, reply(421, {"error": {"code": "not_mine"}})])
-def test_a_request_that_did_nothing_goes_on_to_the_gateway(failed: Reply | NoReply) -> None:
+def test_a_request_that_did_nothing_is_sent_to_the_gateway(failed: Reply | NoReply) -> None:
     rig = Rig().known()
     done = reply(201)
     assert rig.send(failed, done) is done
@@ -210,14 +212,14 @@ def test_the_next_try_after_a_lost_connection_goes_to_the_gateway() -> None:
     assert rig.way == [f"{GATE}/v0/topics/orders"]
 
 
-def test_another_set_at_the_address_is_asked_again_who_it_is() -> None:
+def test_an_address_of_another_set_is_checked_again() -> None:
     rig = Rig().known()
     rig.now += REFRESH_S
     rig.send(cluster(None, CELL, set_id="new"), health(set_id="new"), reply())
     assert rig.way[1] == f"{CELL}/v0/health"
 
 
-def test_what_is_asked_in_between_counts_for_the_deadline() -> None:
+def test_requests_for_addresses_count_for_the_deadline() -> None:
     rig = Rig()
     rig.send(reply())
     request = Request(method="POST", target=APPEND.target, limit_s=5.0)

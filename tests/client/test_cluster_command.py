@@ -1,4 +1,4 @@
-"""`topics cluster status`: the cells of a set."""
+"""`topics cluster status` shows the cells of a set."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ def test_a_cell_that_is_away_is_exit_status_3(fake: FakeBroker, fake_url: str) -
     assert "   1  down " in result.stdout
 
 
-def test_json_is_what_the_gateway_answers(fake: FakeBroker, fake_url: str) -> None:
+def test_json_output_is_the_answer_of_the_gateway(fake: FakeBroker, fake_url: str) -> None:
     fake.troubles.append(_answers(_cluster("ready", "starting")))
     result = CliRunner().invoke(app, ["cluster", "status", "--json", "--url", fake_url])
     assert result.exit_code == ExitCode.UNREACHABLE
     assert json.loads(result.stdout) == _cluster("ready", "starting")
 
 
-def test_a_broker_without_cells_says_so(fake: FakeBroker, fake_url: str) -> None:
+def test_a_broker_without_cells_is_reported(fake: FakeBroker, fake_url: str) -> None:
     result = CliRunner().invoke(app, ["cluster", "status", "--url", fake_url])
     assert result.exit_code == ExitCode.REFUSED
     assert result.stderr == f"Error: The broker at {fake_url} is not a set of cells.\n"

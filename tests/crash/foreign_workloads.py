@@ -1,4 +1,4 @@
-"""What the sweep of two cells crashes: routers out of topics of cell 0 into topics of cell 1."""
+"""The workloads of the sweep over two cells: routers from topics of cell 0 to topics of cell 1."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ SEGMENTS: Options = msgspec.structs.replace(SMALL, segment_max_events=4, checkpo
 
 @dataclass(slots=True)
 class Routed:
-    """The records of one life, by number, and the routers that were asked for."""
+    """The records of one workload, by number, and the routers that were requested."""
 
     pair: CellPair
     sent: dict[int, tuple[str, str | None]] = field(default_factory=dict[int, tuple[str, str | None]])
     appended: set[int] = field(default_factory=set[int])
     routers: dict[str, Definition] = field(default_factory=dict[str, Definition])
-    #: Routers that must be gone in the end.
+    #: Routers that must be gone at the end.
     ended: set[str] = field(default_factory=set[str])
-    #: The first record that is certainly for a router.
+    #: The first record that a router certainly copies.
     begins: dict[str, int] = field(default_factory=dict[str, int])
     #: Topics that were made.
     made: set[str] = field(default_factory=set[str])
@@ -76,7 +76,7 @@ class Routed:
         await self.pair.ask(cell, lambda engine: engine.segment_worker.flush_all())
 
     async def read_your_writes(self, source: str, dest: str) -> None:
-        """What was appended and answered is at dest for a read that begins now, unless a router is blocked."""
+        """A read of the destination that begins now finds the answered records, unless a router is blocked."""
         await self.append(source)
         number = len(self.sent) - 1
         process = await self.pair.up(OWNERS[dest])
@@ -89,7 +89,7 @@ class Routed:
         assert number in [number_of(record.body) for record in found.records], f"{number} is not there: {waited}"
 
     async def check(self) -> list[str]:
-        """What is wrong, once everything has come to rest."""
+        """What is wrong, once all work is done."""
         problems: list[str] = []
         topics: dict[str, list[int]] = {}
         lost: set[str] = set()

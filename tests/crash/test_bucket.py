@@ -1,4 +1,4 @@
-"""Owners of a cell in a bucket, stopped, paused and cut off at any request: what they answered holds."""
+"""Owners of a cell in a bucket, stopped, paused and cut off at any request: their answers stay true."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def history(seed: int, faults: float = 0.05) -> Cell:
 
 
 @pytest.mark.parametrize("count", SEEDS)
-def test_what_owners_of_a_cell_answer_holds_whatever_happens_to_them(count: int) -> None:
+def test_answers_of_owners_stay_true_whatever_happens(count: int) -> None:
     first = random.getrandbits(32)
     wrong: list[str] = []
     for seed in range(first, first + count):
@@ -33,7 +33,7 @@ def test_what_owners_of_a_cell_answer_holds_whatever_happens_to_them(count: int)
     assert wrong == []
 
 
-def test_histories_are_of_owners_that_follow_one_another_and_delete() -> None:
+def test_histories_have_several_owners_and_deletions() -> None:
     happened = dict.fromkeys(facts(Cell(World(Random(0)))), 0)
     for seed in range(60):
         for name, count in facts(history(seed)).items():
@@ -41,7 +41,7 @@ def test_histories_are_of_owners_that_follow_one_another_and_delete() -> None:
     assert all(happened.values()), happened
 
 
-def test_an_owner_without_trouble_stays_one() -> None:
+def test_an_owner_without_faults_stays_owner() -> None:
     cell = Cell(World(Random(1), faults=0.0))
     cell.world.run(60)
     assert (cell.takeovers, cell.again) == (1, 0)

@@ -1,4 +1,4 @@
-"""The Python client goes to the cells of a set by itself, and goes on when one of them is killed."""
+"""The Python client finds the cells of a set, and continues when one of them is killed."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def _through_the_gateway(client: Client) -> int:
 
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A crowded machine is no reason to leave a cell to the gateway."""
+    """On a crowded machine a slow cell must not be left to the gateway."""
     monkeypatch.setattr("topics_client.cell_routes.ASK_S", 30.0)
 
 
-def test_the_client_goes_to_the_cells_and_outlives_a_killed_one(tmp_path: Path) -> None:
+def test_the_client_finds_the_cells_and_survives_a_killed_cell(tmp_path: Path) -> None:
     keys = f"{KEY},{'w' * 32}:write"
     with BrokerProcess(tmp_path, cells=CELLS, wal_shards=1, cell_ports=0, api_keys=keys) as broker:
         broker.start()
@@ -50,7 +50,7 @@ def test_the_client_goes_to_the_cells_and_outlives_a_killed_one(tmp_path: Path) 
                     client.append(name, [number])
                     writer.append(name, [number])
                     assert client.read(name, 0).records
-            # Of 120 requests, only those that the clients needed until they knew the way.
+            # Of 120 requests, only those that the clients needed before they had found the cells.
             assert _through_the_gateway(client) - before <= 4
             os.kill(int((broker.data_dir / "cell-01" / ".lock").read_text().partition("\n")[0]), signal.SIGKILL)
             for number in range(20):
@@ -77,7 +77,7 @@ async def _by_asyncio(url: str) -> None:
             assert _through_the_gateway(looking) == before
 
 
-def test_a_client_that_must_not_go_direct_does_not(tmp_path: Path) -> None:
+def test_a_client_with_direct_false_uses_the_gateway(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path, cells=CELLS, wal_shards=1, cell_ports=0) as broker:
         broker.start()
         with Client(f"http://127.0.0.1:{broker.port}", direct=False) as client:

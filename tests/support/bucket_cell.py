@@ -1,4 +1,4 @@
-"""A cell in a bucket as a list of numbers: several processes want to own it, and what they answered is checked.
+"""A cell in a bucket as a list of numbers. Several processes want to own it, and their answers are checked.
 
     cell = Cell(World(Random(7)))
     cell.live(seconds=120)
@@ -27,7 +27,7 @@ from storage.bucket.takeover import Candidate, Taken, begin_cell, take_over
 from tests.support.sim_bucket import Process, World
 
 NAME = "cell-00"
-#: So many slots behind the last base the owner begins another one.
+#: After this many slots behind the last base, the owner begins another one.
 SLOTS_A_BASE = 4
 GIVE_UP_S = 10.0
 
@@ -38,10 +38,10 @@ class Cell:
     def __init__(self, world: World, processes: int = 3) -> None:
         self.world = world
         self.count = 0
-        #: By number: when it was sent; when it was answered.
+        #: By number: when it was sent, and when it was answered.
         self.sent: dict[int, float] = {}
         self.answered: dict[int, float] = {}
-        #: Said not to be stored.
+        #: Numbers that were reported as not stored.
         self.refused: set[int] = set()
         self.found: list[str] = []
         self.takeovers = self.bases = self.trimmed = self.reads = self.given = self.again = 0
@@ -65,7 +65,7 @@ class Cell:
         return self.count
 
     def live(self, seconds: float, trouble_every_s: float = 4.0) -> None:
-        """Let time pass, with trouble."""
+        """Let time pass, with faults."""
         rng, world = self.world.rng, self.world
 
         def trouble() -> None:
@@ -90,7 +90,7 @@ class Cell:
         world.run(world.time + seconds)
 
     def problems(self) -> list[str]:
-        """What was wrong, when everything has ended and one more owner has read the log."""
+        """What was wrong, after everything has ended and one more owner has read the log."""
         self.open = False
         for each in self.members:
             each.process.stop()
@@ -114,7 +114,7 @@ class Cell:
 
 
 class Member:
-    """A process that wants to own the cell, and what it does as owner."""
+    """A process that wants to own the cell, and its work as owner."""
 
     def __init__(self, cell: Cell, node: str, *, serve: bool = True) -> None:
         self.cell = cell
@@ -188,7 +188,7 @@ class Member:
             try:
                 yield from slots.append(1, 0, json.dumps(batch).encode())
             except Fenced:
-                # The slot is another's for ever, so that these numbers are nowhere.
+                # The slot belongs to another process for ever, so these numbers are stored nowhere.
                 cell.refused.update(batch)
                 raise
             finally:
@@ -264,6 +264,6 @@ def _read(taken: Taken) -> Steps[list[int]]:
 
 
 def facts(cell: Cell) -> dict[str, Any]:
-    """What happened, for people."""
+    """The history in words."""
     names = ("count", "takeovers", "bases", "trimmed", "reads", "given", "again")
     return {name: getattr(cell, name) for name in names} | {"answered": len(cell.answered)}

@@ -1,12 +1,12 @@
-"""Processes that share a bucket, in a time of its own: requests are late, lost, carried out late or twice.
+"""Processes that share a bucket, in simulated time: requests are late, lost, carried out late or twice.
 
     world = World(Random(7))
     process = Process(world, "a")
     process.spawn(some_steps, then=print)
     world.run(60)
 
-A step of a process is an event; between two of them anything may happen, also that the process is stopped for good or
-for a while, or that the store is out of its reach. What it has sent is still carried out. A run repeats by its seed.
+A step of a process is an event. Between two of them anything may happen: the process may be stopped for good or for a
+while, or the store may be out of its reach. What it has sent is still carried out. The seed of a run repeats it.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from typing import Any
 
 from storage.bucket.requests import Create, Delete, Get, GetMany, Names, Put, Request, Unanswered, Wait
 
-#: A request without an answer is given up by its sender behind so many seconds.
+#: The sender gives up a request without an answer after this many seconds.
 TIMEOUT_S = 2.0
-#: What was given up may be carried out so much later.
+#: A request that was given up may be carried out this much later.
 LATE_S = 20.0
 
 
 class World:
-    """The time, the store, and what happens next."""
+    """The time, the store, and the next events."""
 
     def __init__(self, rng: Random, *, faults: float = 0.05) -> None:
-        """`faults`: so many of the requests have no good answer."""
+        """`faults`: the share of requests without a good answer."""
         self.rng = rng
         self.faults = faults
         self.time = 0.0
@@ -99,11 +99,11 @@ class Process:
         self._running = False
 
     def sleep(self, seconds: float) -> None:
-        """SIGSTOP, and SIGCONT so much later."""
+        """SIGSTOP, and SIGCONT after this time."""
         self._asleep_until = max(self._asleep_until, self.world.time + seconds)
 
     def cut_off(self, seconds: float) -> None:
-        """The store is out of reach for so long."""
+        """The store is out of reach for this long."""
         self._cut_off_until = max(self._cut_off_until, self.world.time + seconds)
 
     def spawn(
@@ -112,7 +112,7 @@ class Process:
         then: Callable[[Any], None] = lambda _: None,
         failed: Callable[[Exception], None] | None = None,
     ) -> None:
-        """Run these steps beside the others. An error that `failed` is not given ends the run."""
+        """Run these steps beside the others. An error that `failed` does not get ends the run."""
         self._event(lambda: self._advance(steps, lambda: next(steps), then, failed))
 
     def _event(self, event: Callable[[], None]) -> None:

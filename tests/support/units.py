@@ -1,4 +1,4 @@
-"""Units of encoded records, as a write makes them."""
+"""Units of encoded records, in the form that a write makes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from storage.records.batches import AppendedRecords
 
 
 def assemble(appends: bytes, appended: AppendedRecords, head: Header, **around: Any) -> EncodedUnit:
-    """The unit with these Append frames. `around`: as of Surroundings. One frame alone gets no Batch frame."""
+    """The unit with these Append frames. `around`: see Surroundings. A single frame gets no Batch frame."""
     count = len(appended.sizes)
     if count == 1 and not any(around.values()):
         return EncodedUnit(Unit(None, [AppendStep(head.topic_id, appended, 0)]), appends, 1)

@@ -109,7 +109,7 @@ class Commands:
         return ReplyTo(self.wording.word, None if head.request_id is UNSET else Raw(bytes(head.request_id)))
 
     def close(self) -> None:
-        """The connection has ended. Writes under way go on, but are not answered."""
+        """The connection has ended. Writes in progress continue, but are not answered."""
         self._subscribing.close()
         for write in self._writes:
             write.cancel()

@@ -210,7 +210,7 @@ async def _whole(request: Request, asked: _Asked, result: ReadResult) -> ReadRes
     """
     engine, memory = request.broker.engine, request.broker.memory
     least = result.bytes
-    engine.catalog.usage.traffic.unanswered(result)  # it is read anew
+    engine.catalog.usage.traffic.unanswered(result)  # it is read again
     result.records = ()  # not a second copy while this waits for memory
     if least > SMALL:
         await request.room_for(least)

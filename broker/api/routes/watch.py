@@ -24,7 +24,7 @@ from schemas import QueryFlag, RoutedPerformance, WatchAnswer, WatchedTopic, Wat
 DEFAULT_LIMIT: Final = 256
 DEFAULT_BATCH_BYTES: Final = 262_144
 SLOW_READER: Final = "slow_reader"
-TOO_SLOW: Final = "The client has not read for longer than it is waited for; come back, and go on where you were."
+TOO_SLOW: Final = "The client has not read for too long. Reconnect, and continue from the last event."
 
 operations = ControlOperations(tag="watch", owner=Owner.ALL)
 

@@ -82,14 +82,14 @@ export class TopicsClient {
     return this.#post(topic, "", body, { signal, query: { partition } });
   }
 
-  /** One page of records behind `from_seq`. Go on with `next_from_seq`. */
+  /** One page of records after `from_seq`. Continue with `next_from_seq`. */
   async read<T = unknown>(topic: string, { signal, partition, ...body }: ReadOptions = {}): Promise<ReadAnswer<T>> {
     return this.#post(topic, "/diff", body, { signal, query: { partition }, waitMs: body.wait_ms ?? 0 });
   }
 
   /**
-   * All records behind `from_seq` that there are now, page by page. A loss rejects with RecordsLost, unless `onLoss`
-   * takes it: then reading goes on behind it.
+   * All records after `from_seq` that exist now, page by page. A loss rejects with RecordsLost, unless `onLoss`
+   * accepts it: then reading continues after it.
    */
   async *records<T = unknown>(
     topic: string,
@@ -107,18 +107,18 @@ export class TopicsClient {
     }
   }
 
-  /** Events as they come, from now on or from where each topic starts; over restarts of the broker, too. */
+  /** Events as they arrive, from now on or from where each topic starts, also over restarts of the broker. */
   watch(topics: WatchTopics, options: WatchOptions = {}): AsyncGenerator<WatchEvent, void, undefined> {
     return watch(this.transport, topics, options);
   }
 
-  /** Lease jobs. Without an `attempt_key` a random one is sent, so that a repetition gives the same jobs. */
+  /** Lease jobs. Without an `attempt_key` a random one is sent, so that a repetition returns the same jobs. */
   async claim<T = unknown>(topic: string, { signal, ...fields }: ClaimOptions): Promise<ClaimAnswer<T>> {
     const body = { ...fields, attempt_key: fields.attempt_key || randomKey() };
     return this.#post(topic, "/claim", body, { signal, waitMs: fields.wait_ms ?? 0 });
   }
 
-  /** Jobs that are done are deleted for good. */
+  /** Ack jobs that are done: they are deleted permanently. */
   async ack(
     topic: string,
     node: string,
@@ -138,7 +138,7 @@ export class TopicsClient {
     return this.#settle(topic, "/nack", { node, ...heldBy(jobs), ...fields }, { skipLost, signal });
   }
 
-  /** Let leases end `lease_ms` from now. */
+  /** Make leases end `lease_ms` from now. */
   async extend(
     topic: string,
     node: string,
@@ -166,7 +166,7 @@ export class TopicsClient {
   ): Promise<A> {
     const report = { perhapsDone: false };
     const answer = await this.#post<A>(topic, path, body, { signal, report });
-    // Of a repetition nobody knows: the first call may have settled the jobs, and its answer was lost.
+    // After a repetition the outcome is uncertain: the first call may have ended the leases, and its answer was lost.
     const isSure = path === "/extend" || !report.perhapsDone;
     if (answer.skipped.length > 0 && isSure && skipLost !== true) throw new LeaseLost(answer.skipped);
     return answer;

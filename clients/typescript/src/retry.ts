@@ -1,7 +1,7 @@
 // When to try again, and how long to wait first.
 //
-// Waits are drawn at random between 0 and a doubling bound (full jitter), so that clients thrown off together do not
-// come back together; what the broker asks for (Retry-After) is added in front.
+// Waits are random between 0 and a doubling limit (full jitter), so that clients that failed together do not return
+// together. The wait that the broker asks for (Retry-After) comes before that.
 import { ApiError, type TopicsError } from "./errors.js";
 
 /** `totalMs` 0: never try again. It must stay below a topic's idempotency_window_ms (120 s unless set otherwise). */
@@ -26,12 +26,12 @@ export class Failures {
 
   constructor(readonly policy: RetryPolicy) {}
 
-  /** Something came: whatever fails from here on is counted anew. */
+  /** Something has arrived: failures from here on are counted from zero. */
   clear(): void {
     this.#tries = 0;
   }
 
-  /** The wait in ms before the next try. Throws the error when there should be none. */
+  /** The wait in ms before the next try. Throws the error if there should be none. */
   after(error: TopicsError, forever = false): number {
     const now = performance.now();
     if (this.#tries === 0) this.#since = now;

@@ -1,7 +1,6 @@
 // Watching topics: a session, its stream, and what happens when either ends.
-//
-// Sessions are in the broker's memory. After a restart there is none, and a new one goes on where the reader is: the id
-// of the last event says how far that is in every topic.
+// Sessions are in the broker's memory. After a restart there is none, and a new one continues at the reader's position:
+// the id of the last event has it for every topic.
 import { ApiError, ConnectionFailed, TopicsError } from "./errors.js";
 import { eventsOf, type ServerSentEvent } from "./events.js";
 import type { components } from "./generated/api.js";
@@ -17,18 +16,18 @@ export type WatchStart = Schemas["WatchStart"];
 /** Names, to be watched from now on; or where to start in each: `{orders: {from_seq: 0}}`. */
 export type WatchTopics = string | readonly string[] | Readonly<Record<string, WatchStart | null>>;
 export type WatchOptions = Omit<Schemas["WatchRequest"], "topics"> & {
-  /** The id of the last event that was handled: go on behind it. */
+  /** The id of the last event that was handled: continue after it. */
   last_event_id?: string;
   signal?: AbortSignal | null;
 };
 
-/** Heartbeats come every 15 s unless set otherwise; after three of them without a byte the stream is taken for dead. */
+/** Heartbeats come every 15 s unless set otherwise; the stream counts as dead after three without a byte. */
 const HEARTBEAT_MS = 15_000;
 const SILENT_HEARTBEATS = 3;
-/** A topic that the broker cannot give for the moment is tried again so much later, by another connection. */
+/** A topic that the broker cannot read for the moment is tried again this much later, with another connection. */
 const AGAIN_MS = 5_000;
 
-/** Events until every topic is deleted. Rejects with what cannot be retried, or with the reason of the signal. */
+/** Events until every topic is deleted. Rejects with an error that cannot be retried, or with the reason of the signal. */
 export async function* watch(
   transport: Transport,
   topics: WatchTopics,
@@ -68,7 +67,7 @@ export async function* watch(
 
 class Watching {
   readonly #starts: Map<string, WatchStart>;
-  /** Topics of which this connection gives nothing more. */
+  /** Topics of which this connection returns nothing more. */
   readonly #stopped = new Set<string>();
   #url: string | undefined;
   #isKnown = false;
@@ -90,7 +89,7 @@ class Watching {
     return this.#starts.size > 0;
   }
 
-  /** Makes a session if there is none, and tells which topics have gone meanwhile. */
+  /** Makes a session if there is none, and returns the topics that were deleted meanwhile. */
   async *session(signal: AbortSignal): AsyncGenerator<WatchEvent, void, undefined> {
     if (this.#url !== undefined) return;
     const body = { ...this.fields, topics: Object.fromEntries(this.#starts) };
@@ -118,7 +117,7 @@ class Watching {
     return this.transport.open({ method: "GET", path: this.#url ?? "", headers, signal, isSafe: true });
   }
 
-  /** What to tell of an event. Throws what ends the connection. */
+  /** The event for the caller. Throws the error that ends the connection. */
   *take(raw: ServerSentEvent): Generator<WatchEvent, void, undefined> {
     if (this.#again !== undefined && performance.now() >= this.#again.at) throw this.#again.error;
     const event = { event: raw.event, data: this.transport.event(raw.data) } as WatchEvent;

@@ -1,4 +1,4 @@
-// A worker: claims the jobs that it can begin now, keeps their leases while they are done, and settles them.
+// A worker: claims the jobs that it can begin now, renews their leases while they are done, and acks them.
 //
 //   const worker = new Worker(client, "mails", async (job, { signal }) => send(job.data, signal), { concurrency: 8 });
 //   process.once("SIGTERM", () => worker.stop());
@@ -22,17 +22,17 @@ export interface JobContext {
 export type Handler<T> = (job: Job<T>, context: JobContext) => unknown;
 
 export interface WorkerOptions {
-  /** Who works. Unless given, random: two workers of one name could settle each other's jobs. */
+  /** The name of the worker. Default: random, because two workers with one name could ack each other's jobs. */
   node?: string;
-  /** Most jobs that are done at a time. 1 unless given. */
+  /** The most jobs at a time. Default: 1. */
   concurrency?: number;
-  /** How long others wait for the jobs of a process that died. Unless given, as the queue has it at the start. */
+  /** How long others wait for the jobs of a process that died. Default: the queue's setting at the start. */
   lease_ms?: number;
-  /** Told of what a handler threw, of lost leases, and of calls that failed. */
+  /** Called with errors of handlers, lost leases, and failed calls. */
   onError?: (error: unknown, job: Job | undefined) => void;
 }
 
-/** Thrown by a handler: give the job back, as these fields say. */
+/** Thrown by a handler to give the job back with these fields. */
 export class GiveBack extends Error {
   override name = "GiveBack";
 
@@ -41,7 +41,7 @@ export class GiveBack extends Error {
   }
 }
 
-/** The reason of a handler's signal when the worker's stop does not wait for it any longer. */
+/** The reason of a handler's signal when the stop of the worker no longer waits for it. */
 export class WorkerStopped extends Error {
   override name = "WorkerStopped";
 }
@@ -50,7 +50,7 @@ const WAIT_MS = 20_000;
 /** A lease is renewed when this share of it has passed, and tried again this share later if that fails. */
 const RENEW_AT = 1 / 3;
 const AGAIN_AFTER = 1 / 10;
-/** How long a stop tries to give jobs back. Leases that it cannot end run out by themselves. */
+/** How long a stop tries to give jobs back. Leases that it cannot end expire. */
 const GIVE_BACK_MS = 5_000;
 const MAX_SEQS = 1000;
 const MAX_REASON_BYTES = 1024;
@@ -61,7 +61,7 @@ interface Doing<T> {
   readonly linked: Linked;
   endsAt: number;
   renewAt: number;
-  /** Its handler has ended, and the broker is being told: the answer to that says whether the lease still was. */
+  /** Its handler has ended, and its outcome is being sent: the answer says whether the lease was still valid. */
   isSettling: boolean;
   /** The lease is lost, or the job was given back at a stop: its handler's outcome is not sent. */
   isOver: boolean;
@@ -104,14 +104,14 @@ export class Worker<T = unknown> {
     return this.#doing.size;
   }
 
-  /** Works until `stop`, or rejects with what no retry helps against, once the handlers that run have ended. */
+  /** Works until `stop`, or rejects with an error that no retry resolves, after the running handlers have ended. */
   run(): Promise<void> {
     this.#running ??= this.#run();
     return this.#running;
   }
 
   /**
-   * Claims nothing more, and waits for the handlers that run. After `graceMs` their signals are aborted and their jobs
+   * Claims no more, and waits for the running handlers. After `graceMs` their signals are aborted and their jobs
    * given back; the delivery does not count.
    */
   async stop({ graceMs = 30_000 }: { graceMs?: number } = {}): Promise<void> {
@@ -152,7 +152,7 @@ export class Worker<T = unknown> {
         const fields = { max: Math.min(free, MAX_SEQS), wait_ms: WAIT_MS, attempt_key, signal: stopping };
         const claimed = await this.#claim(fields);
         failures.clear();
-        // About when the leases began, on the clock of this process. Whether one still is, the broker decides.
+        // About when the leases began, on the clock of this process. The broker decides whether a lease is still valid.
         const dealtAt = began + claimed.performance.server_total_ms;
         for (const job of claimed.claimed) this.#begin(job, dealtAt);
       } catch (error) {
@@ -175,7 +175,7 @@ export class Worker<T = unknown> {
     return state.config.lease_ms;
   }
 
-  /** The answer of the last claim was not waited for. What it gave goes back now, not at the lease's end. */
+  /** Nobody waited for the answer of the last claim. Its jobs go back now, not at the end of their leases. */
   async #giveBackUnseen(attempt_key: string): Promise<void> {
     try {
       const signal = AbortSignal.timeout(GIVE_BACK_MS);
@@ -255,7 +255,7 @@ export class Worker<T = unknown> {
     } catch (error) {
       this.#report(error);
     }
-    for (const each of left) this.#doing.delete(each); // a handler that ignores its signal is not waited for
+    for (const each of left) this.#doing.delete(each); // nobody waits for a handler that ignores its signal
     this.#freed?.();
   }
 
@@ -283,7 +283,7 @@ export class Worker<T = unknown> {
 
   async #extend(part: readonly Doing<T>[]): Promise<void> {
     const [began, leaseMs] = [performance.now(), this.#leaseMs];
-    // No later than when the first of them ends: what is known by then decides.
+    // No later than the end of the first of them: what is known by then decides.
     const ends = part.filter((each) => !each.isSettling).map((each) => each.endsAt);
     const call = new Linked(undefined);
     const timer = setTimeout(() => call.abort(undefined), Math.max(1, Math.min(...ends, began + leaseMs) - began));
@@ -323,7 +323,7 @@ export class Worker<T = unknown> {
   }
 }
 
-/** Collects what comes while a call is under way into the next call. */
+/** Collects values that arrive during a call into the next call. */
 class Batch<V> {
   #next: V[] = [];
   #waiting: Promise<void> | undefined;
@@ -331,7 +331,7 @@ class Batch<V> {
 
   constructor(readonly send: (values: readonly V[]) => Promise<void>) {}
 
-  /** Settles as the call does that the value goes with. */
+  /** Settles like the call that the value is sent with. */
   add(value: V): Promise<void> {
     this.#next.push(value);
     this.#waiting ??= this.#after(this.#last);

@@ -130,7 +130,7 @@ class DirectoryStore:
         with self._lock(folder), self._failures(key):
             self._need_root(key)
             self._make_folders(key)
-            # Made anew, not written over: a file whose sync failed must never be synced again and believed.
+            # Created again, not overwritten: a file whose sync failed must never be synced again and believed.
             self._unlink(temporary)
             try:
                 self._write(temporary, pieces)

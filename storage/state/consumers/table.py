@@ -39,7 +39,7 @@ class ConsumerTable:
     def lowest_durable(self) -> int | None:
         """The seq that every consumer has durably consumed; None when there is no consumer.
 
-        Computed anew only when the slowest consumer has moved.
+        Computed again only when the slowest consumer has moved.
         """
         if not self._known:
             self._lowest = min((each.durable_seq for each in self.by_name.values()), default=None)

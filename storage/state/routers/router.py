@@ -100,7 +100,7 @@ class Router:
         self.hop_limited = 0
         #: Code of the error that blocks it; None: it is not blocked.
         self.blocked: str | None = None
-        #: Its copies were in memory only: it goes on at the head of its source, which is in another cell.
+        #: Its copies were in memory only: it continues at the head of its source, which is in another cell.
         self.from_head = False
         #: Its deletion is in flight.
         self.leaving = False

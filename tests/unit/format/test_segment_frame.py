@@ -128,9 +128,9 @@ def test_zeros_are_no_frame(size: int) -> None:
 def test_the_error_names_the_damage() -> None:
     frame = in_segment(wal_frames()[42])
     for changed, words in (
-        (frame[:45], "ends behind"),
+        (frame[:45], "ends beyond"),
         (b"\xff" + frame[1:], "does not fit the lengths"),
-        (frame[:-1], "ends behind"),
+        (frame[:-1], "ends beyond"),
         (frame[:-3] + b"??" + frame[-1:], "checksum"),
         (frame[:-1] + b"\x12", "delete byte"),
     ):

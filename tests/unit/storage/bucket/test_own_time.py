@@ -1,4 +1,4 @@
-"""Until when an owner answers."""
+"""The time until which an owner answers."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from storage.bucket.probe import StoreRefused, probe
 
 
 class MemoryBucket:
-    """A store that does everything right."""
+    """A store that does everything correctly."""
 
     def __init__(self) -> None:
         self.objects: dict[str, bytes] = {}
@@ -52,7 +52,7 @@ class LateWins(MemoryBucket):
 
 
 class LastBytes(MemoryBucket):
-    """Says no, and stores the bytes all the same."""
+    """Refuses, but stores the bytes."""
 
     def create(self, key: str, data: bytes) -> bool:
         won = super().create(key, data)
@@ -68,7 +68,7 @@ class NoListing(MemoryBucket):
 
 
 class StaleListing(MemoryBucket):
-    """Lists what was deleted."""
+    """Lists deleted objects."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -89,7 +89,7 @@ class Undeleted(MemoryBucket):
         pass
 
 
-def test_a_store_that_keeps_its_word_passes() -> None:
+def test_a_correct_store_passes() -> None:
     store = MemoryBucket()
     probe(lambda: store, "probe", "n")
     assert store.objects == {}
@@ -103,10 +103,10 @@ def test_a_store_that_keeps_its_word_passes() -> None:
         (LastBytes(), "other bytes"),
         (NoListing(), "does not show"),
         (StaleListing(), "shows an object that was deleted"),
-        (Undeleted(), "is there that was deleted"),
+        (Undeleted(), "a deleted object is still there"),
     ],
     ids=lambda each: type(each).__name__,
 )
-def test_a_store_that_does_not_is_refused_with_the_reason(store: MemoryBucket, told: str) -> None:
+def test_an_incorrect_store_is_refused_with_the_reason(store: MemoryBucket, told: str) -> None:
     with pytest.raises(StoreRefused, match=told):
         probe(lambda: store, "probe", "n")

@@ -30,7 +30,7 @@ CELL = "cell-00"
 
 @pytest.fixture
 def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """An empty S3, which the environment names."""
+    """An empty S3 server, named by the environment."""
     with s3_server() as endpoint:
         credentials(monkeypatch, endpoint)
         yield
@@ -38,7 +38,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def driver(store: None) -> Iterator[Driver]:
-    """A process's connection to it."""
+    """A connection of one process to it."""
     made = Driver(open_bucket("s3", BUCKET, "clusters/one"), SystemClock())
     yield made
     made.close()
@@ -64,7 +64,7 @@ def test_a_cell_is_begun_and_what_its_owner_appends_is_read_by_the_next(driver: 
     assert [slot.body for slot in following.log] == bodies
     with pytest.raises(Fenced):
         driver.run(slots.append(1, 0, b"too late"))
-    with pytest.raises(Fenced):  # for good
+    with pytest.raises(Fenced):  # permanently
         driver.run(slots.append(1, 0, b"too late"))
 
 
@@ -94,7 +94,7 @@ def test_of_processes_that_want_a_cell_at_the_same_time_one_gets_it(driver: Driv
 
     with ThreadPoolExecutor(6) as pool:
         taken = [each for each in pool.map(take, range(1, 7)) if each is not None]
-    # The others found its seal, and waited for its signs of life, of which there are none here.
+    # The others found its seal and waited for its signs of life, of which there are none here.
     assert len({each.seal.generation for each in taken}) == len(taken)
     assert sorted(each.seal.slot for each in taken) == list(range(1, len(taken) + 1))
 
@@ -105,7 +105,7 @@ def test_an_s3_server_passes_the_probe_and_nothing_is_left(driver: Driver) -> No
 
 
 @pytest.mark.parametrize("server", [EchoingServer, BrokenServer])
-def test_an_error_of_the_store_is_no_answer_and_shows_no_credential(
+def test_an_error_of_the_store_is_unanswered_and_shows_no_credential(
     server: type[EchoingServer | BrokenServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with answering(server) as endpoint:
@@ -118,13 +118,13 @@ def test_an_error_of_the_store_is_no_answer_and_shows_no_credential(
             assert caught.value.__suppress_context__
 
 
-def test_a_silent_store_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_store_is_given_up_after_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     with silent_server() as endpoint:
         credentials(monkeypatch, endpoint)
         with pytest.raises(Unanswered):
             open_bucket("s3", BUCKET, None, timeout_s=0.3).get("a")
 
 
-def test_a_missing_bucket_is_no_missing_object(store: None) -> None:
+def test_a_missing_bucket_is_not_a_missing_object(store: None) -> None:
     with pytest.raises(Unanswered):
         open_bucket("s3", "nothing-there", None).get("a")

@@ -1,4 +1,4 @@
-"""Bytes of slots: what is written is read, and nothing else is."""
+"""Bytes of slots: written slots are read back, and all other bytes are refused."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_a_seal_names_its_owner() -> None:
 
 
 @pytest.mark.parametrize("data", [encode_data(8, OWNER, 2, 4096, b"frames"), encode_seal(OWNER)], ids=["data", "seal"])
-def test_every_changed_missing_or_further_byte_is_noticed(data: bytes) -> None:
+def test_every_changed_missing_or_additional_byte_is_detected(data: bytes) -> None:
     number = decode_number(data)
     for index in range(len(data)):
         changed = bytearray(data)

@@ -141,7 +141,7 @@ def test_the_error_of_a_missing_object_has_no_credential(s3: Rig) -> None:
 
 
 @every_request
-def test_a_missing_bucket_is_no_missing_object(
+def test_a_missing_bucket_is_not_a_missing_object(
     request_name: str, s3_endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     credentials(monkeypatch, s3_endpoint)
