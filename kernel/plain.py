@@ -699,7 +699,7 @@ def _shown(body: bytes) -> bytes:
 
 
 def _members(body: bytes, shape: int) -> bytes:
-    """The part of a row behind its labels, including the brace."""
+    """The part of a row after its labels, with the brace."""
     if shape & (_META | _DATA | _STORED) == _META | _DATA:
         return b"," + _shown(body)
     data, meta = _json_parts(body)
@@ -868,7 +868,7 @@ def read_kafka(
         if reader.at != reader.end:
             raise ValueError("a record is longer than its fields")
     if at != len(data):
-        raise ValueError("there are bytes behind the last record")
+        raise ValueError("there are bytes after the last record")
     return (
         keys if any(key is not None for key in keys) else None,
         values,

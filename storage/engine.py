@@ -856,7 +856,7 @@ class Engine:
         return await self.consumers.seek(topic, consumer, seq=seq, ts=ts, to=to)
 
     def unread(self, topic: str, consumer: str) -> int:
-        """How many live records are behind the cursor; all there are, when there is no such consumer."""
+        """How many live records are after the cursor; all of them if there is no such consumer."""
         try:
             return self.consumers.state(topic, consumer).unread
         except ConsumerNotFound:

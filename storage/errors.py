@@ -269,7 +269,7 @@ class RecordCorrupt(DataError):
 
 
 class SegmentIncomplete(RecordCorrupt):
-    """A file of a segment is missing, or ends before the segment does: the records behind are not there."""
+    """A file of a segment is missing or too short: the records after its end are not there."""
 
 
 class WalCorrupt(DataError):

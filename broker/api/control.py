@@ -31,7 +31,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 async def current(request: FrameworkRequest) -> Request:
-    """The broker's own request behind the framework's."""
+    """The broker's own request, from the framework's."""
     return request.scope["topics.request"]
 
 

@@ -45,7 +45,7 @@ STRIDE: Final = 4
 PATIENCE_S: Final = 2.0
 READ_PATIENCE_S: Final = 0.2
 #: How long a body waits for room to be decompressed. It is longer, because the client has already sent the body, and a
-#: repetition would wait behind later requests.
+#: repetition would wait after later requests.
 BODY_PATIENCE_S: Final = 10.0
 #: The most waiters; the next one is refused at once.
 MAX_WAITING: Final = 2_000

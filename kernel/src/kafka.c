@@ -150,7 +150,7 @@ static bool read_records(Piece records, size_t all, uint64_t max_headers, Column
         }
         wrong = reader.wrong;
     }
-    if (!wrong && at != end) wrong = "there are bytes behind the last record";
+    if (!wrong && at != end) wrong = "there are bytes after the last record";
     if (wrong) PyErr_SetString(PyExc_ValueError, wrong);
     return !wrong;
 }

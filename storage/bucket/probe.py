@@ -3,7 +3,7 @@
     several connections create one object at the same time      one of them succeeds, in each round
     it is created once more                                     refused
     it is read                                                  the winner's bytes
-    a listing behind a create, and behind a delete              shows it, and does not
+    a listing after a create, and after a delete                shows it, and does not
 
 A store that fails is refused with the reason. A store that passes may still break its promise later. No test can prove
 exclusion, so the documentation names the stores that promise it.

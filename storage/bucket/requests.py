@@ -5,7 +5,7 @@
     Put      an object that replaces another: signs of life only
     Delete   an object; a missing one is fine
     Names    what a listing shows
-    Wait     so many seconds, and the time behind them
+    Wait     this many seconds, and returns the time after them
 
 Each part of the protocol is a generator that yields these requests and is sent the answers (`Steps`). So it has no
 thread, no clock and no connection. `storage.bucket.driver` sends the requests to a store. The simulator of the tests

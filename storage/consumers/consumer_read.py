@@ -1,6 +1,6 @@
 """One read of a consumer: take the lock, read records after the cursor, persist the cursor as required.
 
-With at_least_once, an answer that fits behind the durable cursor waits for nothing. With strictly_once, a cursor
+With at_least_once, an answer that fits after the durable cursor waits for nothing. With strictly_once, a cursor
 frame is synced first. A reader that finds nothing releases the lock while it waits.
 
 Source: docs/reference/api.md#consumers, docs/reference/guarantees.md#consumers.

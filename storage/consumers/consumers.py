@@ -171,7 +171,7 @@ class Consumers:
         acquire: Callable[[], Awaitable[None]] | None = None,
         attempt_key: str | None = None,
     ) -> ConsumerRead:
-        """Read records after the cursor, and the losses before them; the cursor moves behind the records returned.
+        """Read records after the cursor, and the losses before them; the cursor moves after the records returned.
 
         Of `query`, only limit, max_bytes, exclude_nodes, tag and skip_corrupt count. `checkpoint` False is a peek:
         the cursor does not move, and the call waits for no other reader. When there are no records, the call waits up

@@ -4,7 +4,7 @@ No worker scans for such segments. Some frames may allow a segment to go: a curs
 consumer, a seal, a config. The commit of such a frame notes its log. When the commits of the group are done, the log's
 lowest durable cursor is compared with the ends of its segments; both are in memory. No reader waits for this.
 
-1. EvictWatermark{consumed: end of the segment} is written to the log, behind the cursors that justify it, and synced.
+1. EvictWatermark{consumed: end of the segment} is written to the log, after the cursors that justify it, and synced.
    Crash before: the next start notes the log again. The sync covers the cursors too, whatever the topic's class.
 2. The frame is applied: readers no longer see the records, and no loss is announced.
 3. Housekeeping drops the segments like all dead ones: Segment{dropped} is synced, then the files go.

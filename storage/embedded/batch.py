@@ -128,7 +128,7 @@ def records_in(batch: RecordBatch) -> Iterator[Record]:
 
 
 def merge_tombstones(first: Tombstone | None, second: Tombstone | None) -> Tombstone | None:
-    """One tombstone for two losses, the second behind the first."""
+    """One tombstone for two losses, the second after the first."""
     if first is None or second is None:
         return first or second
     return Tombstone(

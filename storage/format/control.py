@@ -187,7 +187,7 @@ class State(Control, frozen=True):
 
 
 class Moved(Control, frozen=True):
-    """In a batch of copies, behind them: the records of the log `source_id` that they are copies of, in order.
+    """In a batch of copies, after them: the records of the log `source_id` that they are copies of, in order.
 
     The same as `Batch.move`, which is for one record. A version that does not know this frame refuses the log: if it
     skipped the frame, it would copy the records again after a crash.

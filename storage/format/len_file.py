@@ -7,7 +7,7 @@
     16   8          data_bytes u64   length of its .data
     24   8          gen u64          of the segment's files
     32   4          count u32        seqs of the segment
-    36   8          xxh3 u64         XXH3-64 over bytes 0-35 and everything behind this field
+    36   8          xxh3 u64         XXH3-64 over bytes 0-35 and everything after this field
     44   4 * count  payloads         u32 each: bytes of data and meta as sent, 0 where there is no record
 
 Little-endian. The file ends with the payloads. It is derived from .data. Caps and ttl count by these numbers, so with

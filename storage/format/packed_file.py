@@ -73,7 +73,7 @@ class Header(NamedTuple):
 
     @property
     def table_bytes(self) -> int:
-        """Bytes of the table and the checksum behind it."""
+        """Bytes of the table and the checksum after it."""
         return self.blocks * ROW.size + CHECKSUM.size
 
     def block_bytes(self, number: int) -> int:

@@ -1,4 +1,4 @@
-"""The data of an Append frame: one JSON object, {"data":…} or {"data":…,"meta":…}, with further keys behind them.
+"""The data of an Append frame: one JSON object, {"data":…} or {"data":…,"meta":…}, with further keys after them.
 
 It is built by joining the client's bytes and served by slicing; only this module parses it. Raw bytes are stored in
 another form: see `storage.format.binary`.

@@ -14,7 +14,7 @@
     .    1     0x00 live, 0xD5 deleted; outside the checksum, since it is changed in place
 
 Little-endian. One byte less and one more: with the delete byte, the frame has frame_len + 4 bytes, as in the log, and
-the next frame begins right behind it. Copying a frame from the log computes no new checksum.
+the next frame begins right after it. Copying a frame from the log computes no new checksum.
 
 Source: docs/reference/format.md#segments.
 """
@@ -38,7 +38,7 @@ DELETED = 0xD5
 APPEND = bytes((FrameType.APPEND,))
 #: What is wrong with the frame at which `kernel.scan` stopped, by its reason.
 WRONG = {
-    "short": "the frame ends behind the bytes at hand",
+    "short": "the frame ends beyond the given bytes",
     "zero": "frame_len is 0",
     "length": "frame_len does not fit the lengths in the header",
     "checksum": "checksum mismatch",

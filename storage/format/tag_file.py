@@ -9,7 +9,7 @@
     32   4          tags u32         distinct tags
     36   4          entries u32      records that have a tag
     40   8          tag_bytes u64    length of all tags
-    48   8          xxh3 u64         XXH3-64 over bytes 0-47 and everything behind this field
+    48   8          xxh3 u64         XXH3-64 over bytes 0-47 and everything after this field
     56   8 * tags   rows             one per tag, in the tags' order: tag_end u32, run_end u32
     .    4 * entries  runs           u32 each: seq - first_seq; the run of the first tag, then of the second, ...
     .    tag_bytes  tags             adjacent, without a separator, ascending bytewise, none empty

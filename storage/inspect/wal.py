@@ -51,7 +51,7 @@ class FileEnd:
 
     `offset` is the start of the first incomplete frame or batch; `scanned` is the end of the last complete frame.
     `what` describes the bytes at the end. `stray` is the number of bytes from `offset` to the last byte that is not
-    zero. `synced_to` is the durable end according to a SyncPoint behind `offset` (0: no SyncPoint was found).
+    zero. `synced_to` is the durable end according to a SyncPoint after `offset` (0: no SyncPoint was found).
     """
 
     wal: WalPath

@@ -115,7 +115,7 @@ class Publisher:
     def take(self, unit: Unit, payload: bytes, lsn: int, end_lsn: int, entry: int) -> int | None:
         """Apply a committed unit. Returns as `apply_unit`.
 
-        `end_group` has to follow in the same step of the loop, behind this unit or behind several: until then the caps
+        `end_group` has to follow in the same step of the loop, after this unit or after several: until then the caps
         of a log may be exceeded, and nobody who waits is woken.
         """
         catalog = self._catalog

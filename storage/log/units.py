@@ -97,7 +97,7 @@ class UnitScan:
     From the offset `group_from` on, units of a log that follow one another and are data alone may come as one; then
     their order is kept within each log only. `ahead`: the file is read and verified in a thread, a piece ahead.
 
-    After `units()`: `end` = end of the last whole unit, `loose_frames` = valid frames behind it, `reason` as
+    After `units()`: `end` = end of the last whole unit, `loose_frames` = valid frames after it, `reason` as
     FrameStream's, `sync_point` = the newest seen, `last_ts` and `max_topic_id` over all frames.
     """
 
@@ -211,7 +211,7 @@ class UnitScan:
         builder = self._builder
         batch = builder.batch
         if batch is not None and (batch.frames != builder.frames - 1 or batch.body_bytes != builder.size):
-            raise BadUnit("a Batch frame does not fit the frames behind it", builder.offset)
+            raise BadUnit("a Batch frame does not fit the frames after it", builder.offset)
         self.last_ts = max(self.last_ts, ts)
         self.frames += builder.frames
         self.end = end

@@ -61,7 +61,7 @@ class Shard:
         threaded: bool = True,
     ) -> None:
         """`take` applies a committed unit (unit, bytes, LSN of its begin and end, the entry of its records) and returns
-        its outcome; `end_group` is called behind those of a group, and what they put off is done. `roll_back` takes the
+        its outcome; `end_group` is called after those of a group, and what they put off is done. `roll_back` takes the
         logs back to what is published. `failed` is called once, when the shard has stopped. All are called on the
         loop."""
         self.index = index
@@ -254,7 +254,7 @@ class Shard:
 
     @property
     def completed_end(self) -> int:
-        """The end of the last unit whose outcome is known, or of all that is applied: no resolved unit is behind it.
+        """The end of the last unit whose outcome is known, or of all that is applied: no resolved unit is after it.
 
         Units in front of it may still wait for their sync; the next sync covers them.
         """
@@ -648,7 +648,7 @@ class ShardLog:
             if batch and self._end + size + len(each.payload) > self._room():
                 self._flush(batch, size, written)
                 batch, size = [], 0
-            # Checked after that flush, which may have failed: nothing is written behind a failure.
+            # Checked after that flush, which may have failed: nothing is written after a failure.
             if self.failed is not None or self.full or 0 <= each.generation < self._lowest_generation:
                 refusal = self._refusal(each)
                 if refusal is not None:
@@ -771,7 +771,7 @@ class ShardLog:
                 each.error = self.failure()
 
     def _write(self, batch: Sequence[Submission], *, sync: bool = False) -> None:
-        """One write, whole or not at all, and with `sync` one sync behind it. Raises OSError unless it was the sync
+        """One write, whole or not at all, and with `sync` one sync after it. Raises OSError unless it was the sync
         that failed; sets `failed` for everything but a full disk."""
         active, clock, stats = self._active, self._clock, self.stats
         assert active is not None

@@ -106,8 +106,8 @@ class LockText:
     `pid`, `failed`
         A write has failed. Reads may return other bytes than were written.
 
-    A kill while the text is written leaves the new text, with the end of a longer old text behind it. So anything
-    behind the lines named here has no meaning.
+    A kill while the text is written leaves the new text, with the end of a longer old text after it. So anything
+    after the lines named here has no meaning.
     """
 
     pid: int = 0

@@ -201,7 +201,7 @@ class Reader:
         if query.from_ts is not None:
             from_seq = max(from_seq, head if since is None else min(since - 1, head))
         if from_seq + 1 >= marks.evict_floor and not marks.loss:
-            return from_seq, None  # most reads: nothing behind the cursor was lost
+            return from_seq, None  # most reads: nothing after the cursor was lost
         tombstone = marks.tombstone(from_seq, earliest_seq=log.earliest_seq, head_seq=head)
         return (from_seq, None) if tombstone is None else (tombstone.gap_to, tombstone)
 

@@ -1,11 +1,11 @@
 """Reads a shard's files in order and decides where its log ends: evidence, then verdict.
 
-found behind the last whole unit of a file                    verdict
+found after the last whole unit of a file                     verdict
 -----------------------------------------------------------   ---------------------------------------------
 nothing: the file ends there                                  the log continues in the next file
 no valid frame in the whole file, all zero or empty           skipped, wherever it is (prepared, not used)
 a later file holds a valid frame                              corruption: rotation truncates and syncs files
-a SyncPoint behind it says that it was durable                corruption
+a SyncPoint after it says that it was durable                 corruption
 a second end like this                                        corruption
 only zeros                                                    the end, undamaged
 anything else (torn frame, part of a batch, stale bytes)      the end, damaged: quarantined and truncated
@@ -199,7 +199,7 @@ class _ShardReader:
             end.rewrite_from = max(end.rewrite_from, scan.sync_point.offset)
 
     def _judge(self, file: File, path: str, index: int, number: int, scan: UnitScan) -> int | None:
-        """Decide about the bytes behind the last whole unit. Returns where salvage continues in this file, if it
+        """Decide about the bytes after the last whole unit. Returns where salvage continues in this file, if it
         does."""
         if scan.reason == "":
             return None

@@ -258,7 +258,7 @@ def _ends_too_early(end: LogEnd, expected: tuple[int, int], salvage: Salvage | N
     if salvage is None:
         raise WalCorrupt(f"{path}, offset {offset}: {what}: synced frames are missing.", file=path, offset=offset)
     salvage.damage(path, offset, what)
-    # New frames belong behind the frames that the snapshot knows, and file numbers in between must not count as missing
+    # New frames belong after the frames that the snapshot knows, and file numbers in between must not count as missing
     # later.
     end.missing += range(end.next_file, expected[0] + 1)
     end.next_file = max(end.next_file, expected[0] + 1)

@@ -1,7 +1,7 @@
 """Segments at a start: compares the manifests with the files.
 
 After the replay, the manifest of every log is as its last frame left it. Then the log's files are made to match: bytes
-behind the last mark are truncated, missing indexes are rebuilt, unnamed files are removed. Then deletions are compared.
+after the last mark are truncated, missing indexes are rebuilt, unnamed files are removed. Then deletions are compared.
 
 Source: docs/reference/format.md#segments, docs/reference/guarantees.md#recovery.
 """
@@ -130,7 +130,7 @@ def _compare(log: Log, segment: Segment, flagged: int, redo: int, *, believed: b
     """Note deletions that are not durable in the files for flagging, and count live records. Returns whether the
     count has changed."""
     segment.flips, segment.pin = 0, None
-    # Their Delete frames were replayed, so they are behind `redo`. Flags that exist already may come from a process
+    # Their Delete frames were replayed, so they are after `redo`. Flags that exist already may come from a process
     # killed before it synced them: unless `believed`, the frames stay until all flags have been written again.
     segment.to_flip(segment.dead & ~flagged if believed else segment.dead | flagged, redo)
     segment.dead |= flagged

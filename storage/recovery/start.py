@@ -66,7 +66,7 @@ async def announce_losses(logs: Logs, snapshotter: Snapshotter, recovered: Recov
 async def end_leases_with_this_process(logs: Logs, recovered: Recovered) -> None:
     """A snapshot of a clean stop holds leases that are not durable. When this process ends, they must be void.
 
-    Any frame behind that snapshot voids them, so this writes one before any job is claimed. Claims of such queues write
+    Any frame after that snapshot voids them, so this writes one before any job is claimed. Claims of such queues write
     no frame: without this frame, a start after a kill would restore leases, with their tokens, of jobs that others
     have claimed meanwhile.
     """

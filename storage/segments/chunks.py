@@ -61,7 +61,7 @@ def chunks(files: SegmentFiles, entries: Columns, wanted: Sequence[int]) -> Iter
     offsets, lens = entries.offsets, entries.lens
     begins = [offsets[number] for number in wanted]
     ends = [offsets[number] + lens[number] for number in wanted]
-    # The places behind which a gap is too long to be read along.
+    # The places after which a gap is too long to be read along.
     stops = [at for at in range(1, len(wanted)) if begins[at] - ends[at - 1] > GAP_BYTES]
     start = 0
     for stop in (*stops, len(wanted)):

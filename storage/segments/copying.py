@@ -1,6 +1,6 @@
 """Copies records from the log into the active segment of their topic: the file part of a flush. Blocking.
 
-A copy that is repeated from the same end leaves the same files, however far an earlier attempt came: bytes behind the
+A copy that is repeated from the same end leaves the same files, however far an earlier attempt came: bytes after the
 end do not count.
 
 Source: docs/reference/format.md#segments.

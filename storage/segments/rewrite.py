@@ -111,7 +111,7 @@ class _PlainWriter:
 def rewrite_anew(
     fs: FileSystem, root: str, id: SegmentId, end_seq: int, dead_bits: int, *, packed: bool = False
 ) -> Rewritten:
-    """`rewrite`, also when an earlier attempt has left files behind, which no manifest names."""
+    """`rewrite`, also if an earlier attempt has left files that no manifest names."""
     try:
         return rewrite(fs, root, id, end_seq, dead_bits, packed=packed)
     except FileExistsError:

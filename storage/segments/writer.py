@@ -113,7 +113,7 @@ class ActiveSegment:
         self._ragged = True  # there may be bytes after the end
 
     def append(self, parts: Iterable[Frames]) -> None:
-        """Add records from the log: on return both files are synced as far as end_seq, which is behind the last one.
+        """Add records from the log: on return both files are synced as far as end_seq, which is after the last one.
 
         The frames are verified, or known to be damaged; their seqs ascend from end_seq on. Seqs without a frame, and
         those whose frames are dead, become entries without a record. A part is written before the next is asked for.

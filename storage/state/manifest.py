@@ -435,7 +435,7 @@ class Manifest:
         return self.segments[at] if at >= 0 and seq < self.segments[at].end_seq else None
 
     def unmeasured(self, seq: int, segments: int, records: int) -> Iterator[Segment]:
-        """The sealed segments without details among the next `segments` behind the one with `seq`, as far as they
+        """The sealed segments without details among the next `segments` after the one with `seq`, as far as they
         begin within `records` of `seq`. Nobody needs the details of an active segment beforehand."""
         at = self.index(seq) + 1
         for segment in self.segments[at : at + segments] if at else ():

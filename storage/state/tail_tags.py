@@ -55,7 +55,7 @@ class TailTags:
         return sum(len(chunk.seqs) for chunk in self.chunks)
 
     def add(self, tagged: Sequence[tuple[bytes, int]]) -> None:
-        """Add the (tag, seq) pairs of a batch, behind all earlier ones."""
+        """Add the (tag, seq) pairs of a batch, after all earlier ones."""
         if not tagged:
             return
         if not self.chunks or len(self.chunks[-1].seqs) >= _CHUNK:

@@ -1,6 +1,6 @@
 """REST v3: records in, a receipt for each.
 
-The body of `…/records` is one object behind another, and every one is written as it comes: the receipts stream back
+The body of `…/records` is one object after another, and every one is written as it comes: the receipts stream back
 while the client is still sending. A repetition is the client's to avoid, or an Idempotency-Key's, for the whole body.
 
 Source: docs/guides/rest-proxy.md.

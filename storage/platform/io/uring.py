@@ -1,6 +1,6 @@
 """The backend `io_uring`: a group's write and its sync are one submission, even for several shards at once.
 
-The sync is linked behind the write: the kernel starts the sync only when the write has succeeded in full. Both results
+The sync is linked after the write: the kernel starts the sync only when the write has succeeded in full. Both results
 are checked all the same, and if there is the least doubt whether the link held, the file is synced again.
 Short writes continue where they stopped. After EINTR, EAGAIN and ECANCELED (the submitting thread has ended) the call
 is repeated. Any other error is the file's. Many reads are one submission; a single read is a plain pread, which is

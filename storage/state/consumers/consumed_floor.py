@@ -1,6 +1,6 @@
 """Which records all consumers of a log have consumed for good, and which segments may go. Pure.
 
-Only durable cursors count: the log's own frames state them, and a crash cannot take them back behind the
+Only durable cursors count: the log's own frames state them, and a crash cannot take them back below the
 EvictWatermark that follows them in the same log.
 
 Source: docs/reference/guarantees.md#consumers.

@@ -1,7 +1,7 @@
 """Moves of single records from one log to another, exactly once even across crashes. Pure state.
 
 1. Lease{dead, dest_id}, synced, at the source: from here the move is open (`Moves.out`).
-2. The copy at dest, in a Batch with move: [source topic_id, seq], or with a Moved frame behind many copies, synced:
+2. The copy at dest, in a Batch with move: [source topic_id, seq], or with a Moved frame after many copies, synced:
    remembered there (`Moves.came`).
 3. Delete at the source, synced: the move is no longer open, and dest may forget it.
 
