@@ -119,6 +119,15 @@ class CellSources(Sources):
             await super().commit(group, partition, offset, metadata)
         else:
             await self._owners.call(topic, COMMIT, [group, topic, number, offset, metadata])
+            self._note(group, partition, offset, metadata)
+
+    def _note(self, group: str, partition: Partition, offset: int, metadata: str | None) -> None:
+        """Update the facts: the next member may get the partition before another look."""
+        topic, number = partition
+        found = self._facts.get((group, topic))
+        if found is not None and number < len(found[1]):
+            first, end, _ = found[1][number]
+            found[1][number] = first, end, (offset, metadata or "")
 
     async def read(self, positions: Mapping[Partition, int], limits: Limits, parking: Slots) -> ProxyRead:
         """The first cell that has records, or whose time is over, ends the wait for the others."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cells_in_process import client_of, linked_cells
+from tests.support.cells_in_process import cells, client_of
 
 PATIENCE_S = 60
 
@@ -16,7 +16,7 @@ PATIENCE_S = 60
 async def test_a_missing_dead_letter_topic_is_created_beside_its_queue_and_jobs_come_back_from_there(
     tmp_path: Path, there: bool
 ) -> None:
-    async with linked_cells(tmp_path) as made, client_of(made) as client:
+    async with cells(tmp_path) as made, client_of(made) as client:
         jobs, dead = made.topic(1), made.topic(2)
         if there:
             await client.put(f"/v0/topics/{dead}", json={})

@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import msgspec
 import pytest
 
-from storage import Engine
+from storage import Engine, Options
 from storage.state.routers import Definition
-from tests.support.cells_in_process import SMALL, CellsInProcess, client_of, linked_cells
+from tests.support.cells_in_process import SMALL, cells, client_of, topic_of
 
 PATIENCE_S = 60
 
@@ -48,7 +47,7 @@ async def listed(client: httpx.AsyncClient) -> list[str]:
 
 
 async def test_a_router_copies_from_one_cell_to_another_and_reads_there_find_what_was_written(tmp_path: Path) -> None:
-    async with linked_cells(tmp_path) as made, client_of(made) as client:
+    async with cells(tmp_path) as made, client_of(made) as client:
         source, dest = made.topic(1), made.topic(2)
         for topic in (source, dest):
             await client.put(f"/v0/topics/{topic}", json={})
@@ -79,7 +78,7 @@ async def test_a_router_copies_from_one_cell_to_another_and_reads_there_find_wha
 
 
 async def test_one_topic_fans_out_into_all_cells(tmp_path: Path) -> None:
-    async with linked_cells(tmp_path) as made, client_of(made) as client:
+    async with cells(tmp_path) as made, client_of(made) as client:
         source = made.topic(1)
         await client.put(f"/v0/topics/{source}", json={})
         dests = [made.topic(cell, 1) for cell in range(3)]
@@ -93,7 +92,7 @@ async def test_one_topic_fans_out_into_all_cells(tmp_path: Path) -> None:
 
 
 async def test_a_chain_through_all_cells_is_read_at_its_end(tmp_path: Path) -> None:
-    async with linked_cells(tmp_path) as made, client_of(made) as client:
+    async with cells(tmp_path) as made, client_of(made) as client:
         topics = [made.topic(cell) for cell in range(3)] + [made.topic(0, 1)]
         for topic in topics:
             await client.put(f"/v0/topics/{topic}", json={})
@@ -106,7 +105,7 @@ async def test_a_chain_through_all_cells_is_read_at_its_end(tmp_path: Path) -> N
 async def test_a_circle_over_cells_is_refused_and_a_record_in_an_allowed_one_is_copied_seven_times(
     tmp_path: Path,
 ) -> None:
-    async with linked_cells(tmp_path) as made, client_of(made) as client:
+    async with cells(tmp_path) as made, client_of(made) as client:
         topics = [made.topic(cell) for cell in range(3)]
         for topic in topics:
             await client.put(f"/v0/topics/{topic}", json={})
@@ -126,7 +125,7 @@ async def test_a_circle_over_cells_is_refused_and_a_record_in_an_allowed_one_is_
 
 
 async def test_a_new_dest_is_made_beside_its_source_and_a_refused_router_leaves_no_topic(tmp_path: Path) -> None:
-    async with linked_cells(tmp_path) as made, client_of(made) as client:
+    async with cells(tmp_path) as made, client_of(made) as client:
         source, dest = made.topic(1), made.topic(2)
         await client.put(f"/v0/topics/{source}", json={})
         missing = await route(client, "r", source, dest, create_dest=False)
@@ -149,7 +148,7 @@ async def test_a_new_dest_is_made_beside_its_source_and_a_refused_router_leaves_
 
 
 async def test_a_router_ends_with_its_source_and_one_out_of_a_new_source_begins_anew(tmp_path: Path) -> None:
-    async with linked_cells(tmp_path) as made, client_of(made) as client:
+    async with cells(tmp_path) as made, client_of(made) as client:
         source, dest = made.topic(1), made.topic(2)
         for topic in (source, dest):
             await client.put(f"/v0/topics/{topic}", json={})
@@ -170,8 +169,7 @@ async def test_a_router_ends_with_its_source_and_one_out_of_a_new_source_begins_
 
 
 async def test_the_limit_of_routers_is_that_of_the_set(tmp_path: Path) -> None:
-    options = msgspec.structs.replace(SMALL, max_routers=2)
-    async with linked_cells(tmp_path, options=options) as made, client_of(made) as client:
+    async with cells(tmp_path, max_routers=2) as made, client_of(made) as client:
         topics = [made.topic(cell) for cell in range(3)]
         assert (await route(client, "r0", topics[0], topics[1])).status_code == 201
         assert (await route(client, "r1", topics[1], topics[2])).status_code == 201
@@ -182,12 +180,11 @@ async def test_the_limit_of_routers_is_that_of_the_set(tmp_path: Path) -> None:
 
 
 async def test_routers_of_a_directory_that_became_cell_0_are_in_the_graph(tmp_path: Path) -> None:
-    made = CellsInProcess(tmp_path, 3)
-    first, second, third = made.topic(0), made.topic(0, 1), made.topic(1)
-    made.gateway.close()
-    async with Engine.open(str(tmp_path / "cell-0"), SMALL) as engine:
+    first, second, third = topic_of(0), topic_of(0, 1), topic_of(1)
+    (tmp_path / "data").mkdir()
+    async with Engine.open(str(tmp_path / "data" / "cell-00"), Options(**SMALL)) as engine:
         await engine.routers.put("old", Definition(source=first, dest=second))
-    async with linked_cells(tmp_path) as made, client_of(made) as client:
+    async with cells(tmp_path) as made, client_of(made) as client:
         assert (await route(client, "r", second, third)).status_code == 201
         assert (await route(client, "s", third, first)).json()["error"]["code"] == "router_cycle"
         await write(client, first, 1)
@@ -198,7 +195,7 @@ async def test_routers_of_a_directory_that_became_cell_0_are_in_the_graph(tmp_pa
 
 @pytest.mark.parametrize("method", ["PUT", "PATCH", "GET", "DELETE"])
 async def test_other_cells_name_the_one_that_changes_routers(tmp_path: Path, method: str) -> None:
-    async with linked_cells(tmp_path) as made:
+    async with cells(tmp_path) as made:
         transport = httpx.AsyncHTTPTransport(uds=str(made.sockets[1]))
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             body = {"source": "a", "dest": "b"} if method in ("PUT", "PATCH") else None
