@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from broker.api.app import all_operations, build_app
 from broker.api.dispatch import Dispatcher
-from broker.api.events import EVENT_STREAM, PATIENCE_S, RETRY, error_event
+from broker.api.events import EVENT_STREAM, PATIENCE_S, RETRY, check_accept, error_event
 from broker.api.events import HEADERS as EVENT_STREAM_HEADERS
 from broker.api.hot import MAX_HOT_BODY_BYTES, Application, Hot, HotRequests, Sent, direct_target
 from broker.api.operation import Operation, Owner
@@ -38,6 +38,7 @@ __all__ = [
     "all_operations",
     "build_app",
     "by_name",
+    "check_accept",
     "direct_target",
     "error_event",
     "has_hung_up",

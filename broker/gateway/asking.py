@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from broker.gateway.gateway import Gateway
 
 OK: Final = 200
+_OF_THE_KEY: Final = frozenset({401, 403})
 #: The largest answer from a cell that is merged.
 MOST_BYTES: Final = 256 << 20
 
@@ -104,5 +105,7 @@ async def collected(asked: Iterable[Coroutine[Any, Any, Part]]) -> list[Part]:
 
 
 def refused(parts: Iterable[Part]) -> Part | None:
-    """The first answer that is an error."""
-    return next((part for part in parts if part.head.status != OK), None)
+    """The answer that is an error, if there is one. Of several, a refusal of the key, as a single cell checks the key
+    before anything exists; else the first."""
+    errors = [part for part in parts if part.head.status != OK]
+    return min(errors, key=lambda part: part.head.status not in _OF_THE_KEY, default=None)

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from broker.api import EVENT_STREAM, EVENT_STREAM_HEADERS, PATIENCE_S, RETRY, Request, error_event
+from broker.api import EVENT_STREAM, EVENT_STREAM_HEADERS, PATIENCE_S, RETRY, Request, check_accept, error_event
 from broker.cells import PeerUnavailable
 from broker.content import Answer, Streamed
 from broker.gateway.asking import OK, Asking, Part, collected, refused
 from broker.gateway.exchange import Exchange
 from broker.gateway.forward import Forwarder, answered, request_front
 from broker.gateway.heads import with_body
-from broker.live import Position, SessionNotFound, cursor
+from broker.live import Position, SessionNotFound, cursor, watch_options
 
 if TYPE_CHECKING:
     from broker.gateway.gateway import Gateway
@@ -64,7 +64,9 @@ class Watching:
         body = await request.read_body(max_bytes=_MOST_BYTES) or b"{}"
         wanted = _object(body)
         topics = None if wanted is None else wanted.get("topics")
-        if wanted is None or not isinstance(topics, dict) or not topics:
+        if (
+            wanted is None or not isinstance(topics, dict) or not 1 <= len(topics) <= watch_options.MAX_TOPICS  # pyright: ignore[reportUnknownArgumentType]
+        ):
             return (await self._asking.ask(request, 0, body=body)).to_client(request)  # this cell says what is wrong
         named: dict[str, Any] = {**topics}
         by_cell: dict[int, dict[str, Any]] = {}
@@ -96,6 +98,7 @@ class Watching:
 
     async def stream(self, request: Request) -> Answer:
         """The stream of a session: the stream of its only cell, or the merged streams of its cells."""
+        check_accept(request)
         sessions = self._sessions(request.values[0])
         if len(sessions) == 1 or request.scope["method"] == "HEAD":
             cell, wid = sessions[0]
