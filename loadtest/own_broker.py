@@ -77,7 +77,7 @@ class OwnBroker(OwnServer):
             if self.port and self.is_ready():
                 return time.monotonic() - begin
             time.sleep(0.005)
-        raise self._failed("did not become ready")
+        raise self.failed("did not become ready")
 
     def is_ready(self) -> bool:
         """Whether it serves requests."""
@@ -110,7 +110,12 @@ class OwnBroker(OwnServer):
             self._process.wait()
         self.port = 0
 
-    def _failed(self, what: str) -> BrokerFailed:
+    def ended(self) -> bool:
+        """Whether its process has ended."""
+        return self._process is None or self._process.poll() is not None
+
+    def failed(self, what: str) -> BrokerFailed:
+        """An error that says what the broker did, with the end of its log."""
         lines = self._log.read_text("utf-8", "replace").splitlines()[-_LOG_LINES_SHOWN:]
         return BrokerFailed("\n".join([f"The broker {what}. The end of its log:", *lines]))
 

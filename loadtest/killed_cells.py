@@ -1,0 +1,249 @@
+"""A mixed load on a set of cells whose processes are killed at random, and a ledger of everything that was answered.
+
+    python -m loadtest.killed_cells                               4 cells, 2 gateways, 60 kills
+    python -m loadtest.killed_cells --cells 3 --kills 200 --keep killed-cells
+
+Producers append with and without idempotency keys. Consumers read and commit. Workers claim, ack, extend and
+give back jobs under durable leases, or leave them; jobs that are given back too often go to a dead letter topic in
+another cell. Routers copy between cells. Cells and gateways get SIGKILL. Then everything is read to its end, and
+`loadtest.mixed_ledger` judges. The exit status is 1 if it finds anything.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from loadtest import killed_actors
+from loadtest.killed_actors import Actor, Calls, Consumer, Producer, Service, Worker, put
+from loadtest.mixed_ledger import Stamp, Topic, Verdict, judge
+from loadtest.own_broker import BrokerFailed, OwnBroker, add_set
+from loadtest.report import keep
+from storage import home_cell
+
+#: Of a set of cells, and of one gateway or cell that starts again on a busy machine.
+_CALM_WITHIN_S: Final = 300.0
+_LOOK_AGAIN_S: Final = 0.02
+_QUEUE: Final = {"type": "queue", "durability": "disk", "leases_durable": True, "max_deliveries": 3, "lease_ms": 2000}
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run has shown."""
+
+    verdict: Verdict
+    cells: int
+    kills: int
+    killed_cells: int
+    #: How many requests had no answer, or one that says that nothing was done.
+    cut: int
+    seconds: float
+    #: What the set refuses so far, with the reason.
+    left_out: list[str]
+
+    def told(self) -> str:
+        v = self.verdict
+        lines = [
+            f"Ledger: lost {v.lost}, doubled {v.doubled}, disordered {v.disordered}, double leases {v.double_leases} of"
+            f" {v.acknowledged} acknowledged, {v.delivered} delivered, {v.leases} leases, {v.jobs_done} jobs done,"
+            f" {v.dead} dead, {v.copied} copied.",
+            f"{self.kills} kills, {self.killed_cells} of them of {self.cells} cells, in {self.seconds:.0f} s;"
+            f" {self.cut} requests were cut off or refused meanwhile.",
+            *(f"Left out: {each}" for each in self.left_out),
+            *v.problems,
+        ]
+        return "\n".join(lines)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = parser().parse_args(arguments)
+    own = OwnBroker(
+        parent=options.dir,
+        settings={
+            "CELLS": str(options.cells),
+            "GATEWAYS": str(options.gateways),
+            "WAL_FILE_BYTES": str(1 << 20),
+            "WAL_RESERVE_BYTES": str(1 << 16),
+            "SNAPSHOT_INTERVAL_MS": "2000",
+            **dict(options.set),
+        },
+    )
+    try:
+        own.start()
+        outcome = Run(own, options).run()
+    except BrokerFailed as error:
+        print(error, file=sys.stderr)
+        return 1
+    finally:
+        own.close()
+    print(outcome.told())
+    if options.keep:
+        keep(options.keep, f"python -m loadtest.killed_cells {shlex.join(arguments or sys.argv[1:])}", outcome)
+    return int(not outcome.verdict.holds)
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(
+        prog="python -m loadtest.killed_cells",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = made.add_argument
+    add("--cells", type=int, default=4)
+    add("--gateways", type=int, default=2)
+    add("--kills", type=int, default=60)
+    add("--each", type=int, default=1, help="topics, queues and routers of each kind for each cell")
+    add("--between", type=int, default=60, help="how many more answers there are before the next kill")
+    add("--seed", type=int, default=random.randrange(1 << 30))
+    add("--keep", default="", metavar="NAME", help="write the figures to this file among the results")
+    add("--dir", default="", help="where the data directory is made (default: the temporary directory)")
+    add_set(made)
+    return made
+
+
+class Run:
+    """One run, from an empty set to the verdict."""
+
+    def __init__(self, own: OwnBroker, options: argparse.Namespace) -> None:
+        self._own = own
+        self._options = options
+        self._dice = random.Random(options.seed)
+        self._service = Service(own.host, own.port)
+        self._topics: dict[str, Topic] = {}
+        self._queues: list[str] = []
+        self._dead: dict[str, str] = {}
+        self._routed: dict[str, str] = {}
+        self._left_out: list[str] = []
+        self._killed: list[str] = []
+
+    def run(self) -> Outcome:
+        print(f"seed {self._options.seed}", flush=True)
+        begin = time.monotonic()
+        actors = self._prepare()
+        for actor in actors:
+            actor.start()
+        try:
+            for _ in range(self._options.kills):
+                self._kill()
+        finally:
+            self._service.over.set()
+        self._finish(actors)
+        held = {name: self._contents(name) for name in (*self._topics, *self._dead.values(), *self._routed)}
+        return Outcome(
+            verdict=judge(self._topics, held, queues=self._queues, dead=self._dead, routed=self._routed),
+            cells=self._options.cells,
+            kills=len(self._killed),
+            killed_cells=sum("cell" in each for each in self._killed),
+            cut=self._service.cut,
+            seconds=time.monotonic() - begin,
+            left_out=self._left_out,
+        )
+
+    def _prepare(self) -> list[Actor]:
+        calls, cells = Calls(self._service), self._options.cells
+        actors: list[Actor] = []
+        for number in range(cells * self._options.each):
+            here, there = number % cells, (number + 1) % cells
+            log = _name("log", here, cells, number)
+            put(calls, f"/v0/topics/{log}", {"durability": self._dice.choice(("fsync", "disk"))})
+            self._topics[log] = Topic()
+            actors += [
+                Producer(self._service, self._topics[log], log, f"keyed-{number}", self._dice.random(), keyed=True),
+                Producer(self._service, self._topics[log], log, f"plain-{number}", self._dice.random(), keyed=False),
+                Consumer(self._service, self._topics[log], log, f"reader-{number}", self._dice.random()),
+            ]
+            queue, dead = _name("jobs", here, cells, number), _name("dead", there, cells, number)
+            put(calls, f"/v0/topics/{dead}", {"durability": "disk"})
+            put(calls, f"/v0/topics/{queue}", {**_QUEUE, "dead_letter": dead})
+            self._topics[queue] = Topic()
+            self._queues.append(queue)
+            self._dead[queue] = dead
+            producer = Producer(
+                self._service, self._topics[queue], queue, f"boss-{number}", self._dice.random(), keyed=True
+            )
+            workers = [
+                Worker(self._service, self._topics[queue], queue, f"w-{number}-{each}", self._dice.random())
+                for each in range(2)
+            ]
+            actors += [producer, *workers]
+            self._route(calls, log, _name("copy", there, cells, number))
+        return actors
+
+    def _route(self, calls: Calls, source: str, dest: str) -> None:
+        status, answer = calls.ask("PUT", f"/v0/routers/to-{dest}", {"source": source, "dest": dest})
+        if status in (200, 201):
+            self._routed[dest] = source
+        else:
+            self._left_out.append(f"router from {source} to {dest}: {answer['error']['code']}")
+
+    def _kill(self) -> None:
+        """SIGKILL for a cell or a gateway, once the load has gone on for a while since the last one."""
+        wanted = self._service.answers + self._options.between
+        self._until(lambda: self._service.answers >= wanted, "the load does not go on")
+        found = _processes(self._own.pid)
+        if found:
+            pid = self._dice.choice([*found])
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+                self._killed.append(found[pid])
+
+    def _until(self, condition: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + _CALM_WITHIN_S
+        while not condition():
+            if self._own.ended():
+                raise self._own.failed("ended")
+            if time.monotonic() > deadline:
+                raise self._own.failed(f"is not as it should be after {_CALM_WITHIN_S:.0f} s: {what}")
+            time.sleep(_LOOK_AGAIN_S)
+
+    def _finish(self, actors: list[Actor]) -> None:
+        """No more faults. Producers end, then whoever reads what they wrote."""
+        self._until(self._own.is_ready, "it is not ready")
+        for kind in (Producer, Worker, Consumer):
+            if kind is Worker:
+                self._service.written.set()
+            for actor in actors:
+                if isinstance(actor, kind):
+                    actor.thread.join(_CALM_WITHIN_S)
+                    if actor.error is not None or actor.thread.is_alive():
+                        raise self._own.failed(
+                            f"left {actor.name} with {actor.error or 'work to do'!r}"
+                        ) from actor.error
+        calls = Calls(self._service)
+        for dest in self._routed:
+            self._until(lambda dest=dest: killed_actors.lag(calls, f"to-{dest}") == 0, f"to-{dest} lags behind")
+
+    def _contents(self, name: str) -> dict[int, Stamp]:
+        return killed_actors.contents(Calls(self._service), name)
+
+
+def _name(kind: str, cell: int, cells: int, number: int) -> str:
+    """The name of a topic of that cell."""
+    return next(
+        f"{kind}-{number}-{each}" for each in range(10_000) if home_cell(f"{kind}-{number}-{each}", cells) == cell
+    )
+
+
+def _processes(supervisor: int) -> dict[int, str]:
+    """The processes of the cells and gateways: pid → the end of their command."""
+    found: dict[int, str] = {}
+    children = Path(f"/proc/{supervisor}/task/{supervisor}/children")
+    for pid in children.read_text().split():
+        with suppress(OSError):
+            command = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
+            found[int(pid)] = "gateway" if "broker.gateway" in command else "cell"
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())
