@@ -25,10 +25,10 @@ ARGS ?=
 PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-long lint format docs typescript demo bench lock clean
+.PHONY: help run test test-long test-cells lint format docs typescript demo bench lock clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: $(VENV)/.run ## serve on 127.0.0.1:4000, data in ./data (TOPICS_* settings apply)
 	@exec $(BIN)/python -m broker
@@ -44,6 +44,13 @@ test-long: JOBS ?= $(CORES)
 test-long: $(VENV)/.test ## the slow tests: processes, sweeps of crashes, Spark, Helm, Java: some 15 minutes
 	@echo "Running the slow tests; make test runs the fast ones ..."
 	@$(PYTEST) --tier slow $(ARGS)
+
+# Tests of one broker that know only its address: HTTP, the REST Proxy, Kafka's clients, the client and its commands.
+IN_CELLS = tests/http tests/kafka/groups tests/kafka/java tests/kafka/test_client_versions.py \
+	tests/kafka/test_foreign_walks.py $(wildcard tests/client/test_*_against_broker.py)
+test-cells: JOBS ?= $(CORES)
+test-cells: $(VENV)/.test ## the tests that need only the address of a broker, with a set of three cells: some 15 minutes
+	@TOPICS_TEST_CELLS=3 $(PYTEST) --tier both $(IN_CELLS) $(ARGS)
 
 lint: $(VENV)/.test ## ruff, pyright and mypy only
 	$(BIN)/ruff check .

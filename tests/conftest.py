@@ -26,6 +26,7 @@ CHOICES = {FAST: {FAST}, SLOW: {SLOW}, "both": {FAST, SLOW}, SOAK: {FAST, SLOW, 
 #: Folders whose tests are slow unless they are marked `fast`; tests elsewhere are fast unless they are marked `slow`.
 SLOW_FOLDERS = ("tests/helm", "tests/kafka/java", "tests/process", "tests/spark", "tests/walrus")
 SOAK_VARIABLE = "TOPICS_TEST_SOAK"
+CELLS_VARIABLE = "TOPICS_TEST_CELLS"
 #: A whole run holds about half of this at its peak; a full disk would show as dozens of errors that name other things.
 ROOM_NEEDED = 2 << 30
 SPARK_TESTS = "tests/spark"
@@ -140,6 +141,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=excluded)
     _leave_out_io_uring(config, items)
     _leave_out_missing_programs(config, items)
+    if cells_asked_for() > 1:
+        _leave_out_one_cell(config, items)
+
+
+def cells_asked_for() -> int:
+    """How many cells a broker of the tests has (`TOPICS_TEST_CELLS`). 1: it is a single process."""
+    return int(os.environ.get(CELLS_VARIABLE) or 1)
+
+
+def _leave_out_one_cell(config: pytest.Config, items: list[pytest.Item]) -> None:
+    reasons: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        for mark in item.iter_markers("one_cell"):
+            reasons.setdefault(mark.args[0], []).append(item)
+            break
+    for reason, asking in reasons.items():
+        leave_out(config, items, asking, f"not with several cells ({reason})")
 
 
 def _leave_out_missing_programs(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -148,7 +166,7 @@ def _leave_out_missing_programs(config: pytest.Config, items: list[pytest.Item])
         if asking and program == "npm" and installed(program) is None:
             _provide_node()
         if asking and installed(program) is None:
-            _leave_out(config, items, asking, f"{program} is not installed")
+            leave_out(config, items, asking, f"{program} is not installed")
 
 
 def _provide_node() -> None:
@@ -161,10 +179,10 @@ def _leave_out_io_uring(config: pytest.Config, items: list[pytest.Item]) -> None
     asking = [item for item in items if item.get_closest_marker("io_uring")]
     reason = _io_uring_refusal() if asking else None
     if reason is not None:
-        _leave_out(config, items, asking, f"no io_uring to be had here ({reason})")
+        leave_out(config, items, asking, f"no io_uring to be had here ({reason})")
 
 
-def _leave_out(config: pytest.Config, items: list[pytest.Item], asking: list[pytest.Item], reason: str) -> None:
+def leave_out(config: pytest.Config, items: list[pytest.Item], asking: list[pytest.Item], reason: str) -> None:
     """And say so."""
     items[:] = [item for item in items if item not in asking]
     config.hook.pytest_deselected(items=asking)

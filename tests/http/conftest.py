@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias, cast
 
 import httpx
 import pytest
@@ -14,8 +14,14 @@ from broker.server.http1 import AgainCycle
 from broker.settings import Settings
 from broker.wiring import Broker
 from storage import Engine, Options
+from tests.conftest import cells_asked_for, leave_out
+from tests.http.cells_server import CellsServer
 from tests.http.hot_server import HotServer
+from tests.support.cells_in_process import CellsInProcess, cells
+from tests.support.cells_in_process import client_of as client_of_cells
 
+#: Makes a server, which is in `tests.http.cells_server` a set of cells.
+Serve: TypeAlias = Callable[[], HotServer]
 SMALL = Options(wal_shards=1, wal_file_bytes=4 << 20, wal_reserve_bytes=1 << 16)
 
 
@@ -36,10 +42,47 @@ def broker(engine: Engine, settings: Settings) -> Broker:
     return Broker(engine, settings)
 
 
-@pytest.fixture
-async def client(broker: Broker) -> AsyncIterator[httpx.AsyncClient]:
-    async with client_of(broker) as client:
-        yield client
+if cells_asked_for() > 1:
+
+    @pytest.fixture
+    async def through_gateway(settings: Settings, tmp_path: Path) -> AsyncIterator[CellsInProcess]:
+        """A set of cells, which tests reach through its gateway."""
+        async with cells(tmp_path, cells_asked_for(), settings) as made:
+            yield made
+
+    @pytest.fixture
+    async def client(through_gateway: CellsInProcess) -> AsyncIterator[httpx.AsyncClient]:
+        async with client_of_cells(through_gateway, headers={"host": "localhost"}) as client:
+            yield client
+
+    @pytest.fixture
+    def serve(through_gateway: CellsInProcess) -> Serve:
+        return lambda: cast("Any", CellsServer(through_gateway))
+
+else:
+
+    @pytest.fixture
+    def serve() -> Serve:
+        """Makes the server of the tests of a module."""
+        return HotServer
+
+    @pytest.fixture
+    async def client(broker: Broker) -> AsyncIterator[httpx.AsyncClient]:
+        async with client_of(broker) as client:
+            yield client
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With several cells, only tests that know nothing but the address of the set have something to say."""
+    if cells_asked_for() == 1:
+        return
+    here = [item for item in items if item.path.is_relative_to(Path(__file__).parent)]
+    leave_out(config, items, [item for item in here if not _only_asks(item)], "these look into a single engine")
+
+
+def _only_asks(item: pytest.Item) -> bool:
+    asked: list[str] = getattr(item, "fixturenames", [])
+    return "through_gateway" in asked and not {"engine", "broker", "clock"} & set(asked)
 
 
 def client_of(broker: Broker) -> httpx.AsyncClient:

@@ -19,6 +19,8 @@ from tests.http.test_work_stream import PATIENCE_S
 from tests.http.watch_calls import stream
 
 ALL = bearer(key("rwda"))
+#: httpx does not send it over a connection.
+REFUSED = pytest.mark.one_cell("no client sends such a header")
 
 
 @pytest.fixture
@@ -43,9 +45,9 @@ async def http(server: HotServer) -> AsyncIterator[httpx.AsyncClient]:
     [
         ("Bearer key-r-any", 200),
         ("bearer key-r-any", 200),
-        ("BEARER   key-r-any ", 200),
+        pytest.param("BEARER   key-r-any ", 200, marks=REFUSED),
         ("Bearer key-r-any,", 401),
-        ("Bearer  ", 401),
+        pytest.param("Bearer  ", 401, marks=REFUSED),
         ("Bearer", 401),
         ("key-r-any", 401),
         ("Basic a2V5LXItYW55", 401),

@@ -76,6 +76,7 @@ async def test_a_body_over_the_limit_is_refused(client: httpx.AsyncClient) -> No
     assert refused(answer, 413, "payload_too_large")["detail"]["max"] == LIMIT
 
 
+@pytest.mark.one_cell("counts what one application reads")
 async def test_a_body_without_a_length_is_read_no_further_than_the_limit(client: httpx.AsyncClient) -> None:
     taken: list[int] = []
     content = chunks(padded(LIMIT * 10), 100, taken)

@@ -223,6 +223,7 @@ async def test_the_state_of_a_topic_has_count_and_lag_of_its_consumers(client: h
     assert (await state(client, "t"))["consumers"] == {"count": 2, "lag": 2}
 
 
+@pytest.mark.one_cell("each cell and gateway has samples of its own")
 async def test_metrics_show_consumers(client: httpx.AsyncClient) -> None:
     await fill(client, "t", 5)
     await put(client)

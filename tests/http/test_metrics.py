@@ -35,6 +35,7 @@ async def samples(client: httpx.AsyncClient) -> dict[str, list[tuple[dict[str, s
     return found
 
 
+@pytest.mark.one_cell("each cell and gateway has samples of its own")
 async def test_the_text_is_prometheus_text_and_every_name_is_ours(client: httpx.AsyncClient) -> None:
     await fill(client, "t", 3)
     found = await samples(client)
@@ -70,6 +71,7 @@ def test_accept_decides_the_form(accept: bytes, json: bool) -> None:
     assert prefers_json(accept) is json
 
 
+@pytest.mark.one_cell("each cell and gateway has samples of its own")
 async def test_requests_are_counted_by_route_and_class(client: httpx.AsyncClient) -> None:
     await append(client, "a", {"data": 1})
     await append(client, "b", {"data": 1})
@@ -79,6 +81,7 @@ async def test_requests_are_counted_by_route_and_class(client: httpx.AsyncClient
     assert counted["/v0/topics/{topic}", "GET", "4xx"] == 1
 
 
+@pytest.mark.one_cell("each cell and gateway has samples of its own")
 async def test_unknown_methods_and_routes_share_a_single_series(client: httpx.AsyncClient) -> None:
     for number in range(5):
         await client.request(f"METHOD{number}", f"/strange/{number}")
@@ -122,6 +125,7 @@ async def test_disconnected_clients_are_counted() -> None:
     assert b'topics_http_clients_gone_total{route="/v0/topics/{topic}/diff"} 1' in await as_text(metrics.families())
 
 
+@pytest.mark.one_cell("each cell and gateway has samples of its own")
 async def test_metrics_include_the_metrics_of_the_engine(client: httpx.AsyncClient) -> None:
     await fill(client, "orders", 3)
     found = await samples(client)
@@ -130,6 +134,7 @@ async def test_metrics_include_the_metrics_of_the_engine(client: httpx.AsyncClie
     assert found["topics_wal_fsync_seconds_count"]
 
 
+@pytest.mark.one_cell("each cell and gateway has samples of its own")
 async def test_queues_are_counted(client: httpx.AsyncClient) -> None:
     await queue(client, 1, 2, 3, 4)
     await claim(client, max=3)
@@ -157,6 +162,7 @@ async def test_queues_are_counted(client: httpx.AsyncClient) -> None:
         assert found[f"topics_{name}_total"] == [({}, 0)]
 
 
+@pytest.mark.one_cell("each cell and gateway has samples of its own")
 async def test_redelivered_jobs_are_counted(client: httpx.AsyncClient) -> None:
     await queue(client, 1, 2, 3)
     await claim(client, max=2)
@@ -178,6 +184,7 @@ async def test_lost_and_dead_jobs_are_counted_by_queue(engine: Engine, client: h
     assert found["topics_dead_lettered_total"] == [({"topic": "q"}, 1)]
 
 
+@pytest.mark.one_cell("each cell and gateway has samples of its own")
 async def test_the_number_of_named_queues_is_bounded(
     client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -223,6 +230,7 @@ async def test_replayed_records_are_not_counted(engine: Engine, settings: Settin
         assert "topics_evicted_records_total" not in found
 
 
+@pytest.mark.one_cell("each cell and gateway has samples of its own")
 async def test_metrics_include_memory_files_and_cpu_of_the_process(client: httpx.AsyncClient) -> None:
     found = await samples(client)
     assert found["topics_process_resident_bytes"][0][1] > 10_000_000

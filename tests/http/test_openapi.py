@@ -252,7 +252,7 @@ async def test_assets_of_the_docs_page_are_served(client: httpx.AsyncClient) -> 
     assets = re.findall(r'(?:src|href)="([^"]+)"', page.text)
     assert len(assets) >= 4
     for asset in assets:
-        answer = await client.get(httpx.URL("http://localhost/docs").join(asset))
+        answer = await client.get(httpx.URL("/docs").join(asset))
         assert answer.status_code == 200
         assert answer.content
 

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
+from tests.http.conftest import Serve
 from tests.http.hot_server import HotServer
 from tests.http.test_watch import PATIENCE_S
 from tests.http.test_websocket import socket
@@ -15,8 +16,8 @@ from topics_client import AsyncClient, InvalidRequest
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[HotServer]:
-    async with HotServer() as server:
+async def server(serve: Serve) -> AsyncIterator[HotServer]:
+    async with serve() as server:
         yield server
 
 

@@ -205,6 +205,7 @@ async def test_a_blocked_router_is_named(client: httpx.AsyncClient) -> None:
     assert "router_blocked" not in await state(client, "b")
 
 
+@pytest.mark.one_cell("each cell and gateway has samples of its own")
 async def test_metrics_show_routers(client: httpx.AsyncClient) -> None:
     await put(client)
     await append(client, "a", {"data": 1})

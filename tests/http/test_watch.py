@@ -12,14 +12,15 @@ import pytest
 from storage import TopicConfig
 from storage.config import Durability
 from tests.http.calls import JSON, append, fill, state
+from tests.http.conftest import Serve
 from tests.http.hot_server import HotServer
 from tests.http.test_work_stream import PATIENCE_S
 from tests.http.watch_calls import session, soon, stream, watching
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[HotServer]:
-    async with HotServer() as server:
+async def server(serve: Serve) -> AsyncIterator[HotServer]:
+    async with serve() as server:
         yield server
 
 
@@ -39,6 +40,7 @@ async def test_a_watch_stream_has_headers_against_caching_and_buffering(http: ht
         assert await watch.frame() == "retry: 2000"
 
 
+@pytest.mark.one_cell("looks into the engine")
 async def test_a_watch_gets_the_backlog_and_then_new_records(server: HotServer, http: httpx.AsyncClient) -> None:
     await fill(http, "t", 2)
     async with watching(http, "t", include_tags=True) as watch:
@@ -140,6 +142,7 @@ async def test_a_watch_resumes_at_its_last_event_id(http: httpx.AsyncClient) -> 
         assert (await watch.next()).seqs == [3, 4]
 
 
+@pytest.mark.one_cell("looks into the engine")
 async def test_a_watch_without_a_last_event_id_resumes_after_the_sent_records(
     server: HotServer, http: httpx.AsyncClient
 ) -> None:
@@ -239,6 +242,7 @@ async def test_a_topic_made_again_is_left_to_the_next_stream(http: httpx.AsyncCl
         assert (await watch.next()).seqs == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.one_cell("looks into the engine")
 async def test_a_failing_watcher_does_not_affect_a_deletion_or_other_watchers(
     server: HotServer, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -272,6 +276,7 @@ async def test_an_idle_watch_sends_heartbeats(http: httpx.AsyncClient) -> None:
         assert (await watch.next()).seqs == [2]
 
 
+@pytest.mark.one_cell("looks into the engine")
 async def test_a_watch_ends_with_server_shutting_down_at_shutdown(server: HotServer, http: httpx.AsyncClient) -> None:
     await fill(http, "t", 1)
     path = await session(http, "t")
@@ -285,6 +290,7 @@ async def test_a_watch_ends_with_server_shutting_down_at_shutdown(server: HotSer
     assert (await http.get(path)).status_code == 503
 
 
+@pytest.mark.one_cell("looks into the engine")
 async def test_feeds_and_listeners_are_removed_with_the_last_watcher(
     server: HotServer, http: httpx.AsyncClient
 ) -> None:
@@ -299,6 +305,7 @@ async def test_feeds_and_listeners_are_removed_with_the_last_watcher(
     assert server.engine.shards[0].on_synced is None
 
 
+@pytest.mark.one_cell("looks into the engine")
 async def test_a_strong_watch_sends_only_synced_records(server: HotServer, http: httpx.AsyncClient) -> None:
     shard = server.engine.shards[0]
     await server.topic("t", TopicConfig(durability=Durability.DISK))
@@ -320,6 +327,7 @@ async def test_a_strong_watch_sends_only_synced_records(server: HotServer, http:
             assert (await waiting).seqs == [1]
 
 
+@pytest.mark.one_cell("looks into the engine")
 async def test_a_strong_watch_stops_the_backlog_at_the_last_synced_record(
     server: HotServer, http: httpx.AsyncClient
 ) -> None:
@@ -338,6 +346,7 @@ async def test_a_strong_watch_stops_the_backlog_at_the_last_synced_record(
         assert (await watch.next()).seqs == [2]
 
 
+@pytest.mark.one_cell("looks into the engine")
 async def test_many_watchers_of_a_topic_share_a_single_read(server: HotServer, http: httpx.AsyncClient) -> None:
     await fill(http, "t", 1)
     paths = [await session(http, topics={"t": {}}) for _ in range(20)]
@@ -364,6 +373,7 @@ async def test_every_watcher_gets_every_record_in_order(http: httpx.AsyncClient)
             assert [record["$seq"] for record in await watch.records(300)] == list(range(1, 301))
 
 
+@pytest.mark.one_cell("looks into the engine")
 async def test_head_opens_no_stream(server: HotServer, http: httpx.AsyncClient) -> None:
     await fill(http, "t", 1)
     answer = await http.head(await session(http, "t"))

@@ -17,6 +17,7 @@ async def post(client: httpx.AsyncClient, topics: Any, query: str = "", **fields
     return await client.post(f"/v0/watch{query}", json={"topics": topics, **fields})
 
 
+@pytest.mark.one_cell("the id of a session names its cells")
 async def test_a_new_watch_session_is_answered_with_its_start_positions(client: httpx.AsyncClient) -> None:
     await client.put("/v0/topics/t", json={"cap_records": 2})
     await fill(client, "t", 5)

@@ -17,14 +17,15 @@ from broker.api import events
 from broker.api.routes import commands
 from broker.service import appends
 from tests.http.calls import append, fill, read
+from tests.http.conftest import Serve
 from tests.http.hot_server import HotServer
 from tests.http.test_work_stream import PATIENCE_S
 from tests.http.watch_calls import soon
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[HotServer]:
-    async with HotServer() as server:
+async def server(serve: Serve) -> AsyncIterator[HotServer]:
+    async with serve() as server:
         yield server
 
 
@@ -136,6 +137,7 @@ async def test_a_publish_is_acked_with_its_seqs(server: HotServer, http: httpx.A
     assert (records[0]["$tag"], records[0]["$node"]) == ("x", "p")
 
 
+@pytest.mark.one_cell("looks into the engine")
 async def test_acks_keep_their_order_within_a_topic(
     server: HotServer, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,6 +165,7 @@ async def test_acks_keep_their_order_within_a_topic(
         ]
 
 
+@pytest.mark.one_cell("looks into the engine")
 async def test_the_number_of_pending_writes_is_limited(
     server: HotServer, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -236,6 +239,7 @@ async def test_a_gap_is_sent_as_a_tombstone(server: HotServer, http: httpx.Async
         assert (gap["type"], gap["gap_from"], gap["gap_to"]) == ("tombstone", 3, 4)
 
 
+@pytest.mark.one_cell("looks into the engine")
 async def test_a_websocket_is_closed_with_server_shutting_down_at_shutdown(
     server: HotServer, http: httpx.AsyncClient
 ) -> None:
@@ -252,6 +256,7 @@ async def test_a_message_over_the_limit_closes_the_websocket(http: httpx.AsyncCl
         assert await ws.closed() == 1009
 
 
+@pytest.mark.one_cell("looks into the engine")
 async def test_a_websocket_counts_toward_the_stream_limit(server: HotServer, http: httpx.AsyncClient) -> None:
     server.broker.streams.max = 1
     async with socket(server) as ws:
@@ -274,6 +279,7 @@ async def test_elsewhere_there_is_no_websocket(server: HotServer, http: httpx.As
         assert refusal.value.response.status_code == status
 
 
+@pytest.mark.one_cell("looks into the engine")
 async def test_a_websocket_client_that_does_not_read_is_closed_as_slow(
     server: HotServer, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:

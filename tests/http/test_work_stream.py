@@ -14,6 +14,7 @@ import pytest
 from broker.api import events
 from broker.api.routes import work
 from tests.http.calls import append, refused
+from tests.http.conftest import Serve
 from tests.http.hot_server import HotServer
 from tests.http.queue_calls import call, figures, queue
 from tests.http.test_long_poll import until
@@ -22,8 +23,8 @@ PATIENCE_S = 20
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[HotServer]:
-    async with HotServer() as server:
+async def server(serve: Serve) -> AsyncIterator[HotServer]:
+    async with serve() as server:
         yield server
 
 
@@ -148,6 +149,7 @@ async def test_each_settled_job_makes_room(http: httpx.AsyncClient, calls: str) 
         assert seen == list(range(1, 21))
 
 
+@pytest.mark.one_cell("looks into the engine")
 async def test_a_lease_has_the_requested_duration(server: HotServer, http: httpx.AsyncClient) -> None:
     await queue(http, 1)
     begin = server.engine.now_ms()
@@ -155,6 +157,7 @@ async def test_a_lease_has_the_requested_duration(server: HotServer, http: httpx
         assert begin + 77_000 <= (await stream.job())["deadline"] <= server.engine.now_ms() + 77_000
 
 
+@pytest.mark.one_cell("looks into the engine")
 async def test_jobs_of_a_disconnected_client_are_ready_at_once(server: HotServer, http: httpx.AsyncClient) -> None:
     await queue(http, 1, 2, 3)
     async with working(http, "node=w&max=2") as stream:
@@ -177,6 +180,7 @@ async def test_a_work_stream_ends_with_topic_deleted_when_its_queue_is_deleted(h
             await stream.frame()
 
 
+@pytest.mark.one_cell("looks into the engine")
 @pytest.mark.parametrize("most", [1, 2])
 async def test_a_work_stream_ends_with_server_shutting_down_at_shutdown(
     server: HotServer, http: httpx.AsyncClient, most: int
@@ -194,6 +198,7 @@ async def test_a_work_stream_ends_with_server_shutting_down_at_shutdown(
             await stream.frame()
 
 
+@pytest.mark.one_cell("looks into the engine")
 async def test_an_idle_work_stream_sends_heartbeats(http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events, "HEARTBEAT_S", 0.01)
     await queue(http)
@@ -207,6 +212,7 @@ async def test_an_idle_work_stream_sends_heartbeats(http: httpx.AsyncClient, mon
         assert (await stream.job())["$seq"] == 1
 
 
+@pytest.mark.one_cell("looks into the engine")
 async def test_streams_are_bounded(server: HotServer, http: httpx.AsyncClient) -> None:
     await queue(http)
     server.broker.streams.max = 1
@@ -219,6 +225,7 @@ async def test_streams_are_bounded(server: HotServer, http: httpx.AsyncClient) -
         assert await stream.frame() == "retry: 2000"
 
 
+@pytest.mark.one_cell("looks into the engine")
 async def test_a_head_request_claims_no_job(server: HotServer, http: httpx.AsyncClient) -> None:
     await queue(http, 1)
     answer = await http.head("/v0/topics/q/work?node=w")
@@ -227,6 +234,7 @@ async def test_a_head_request_claims_no_job(server: HotServer, http: httpx.Async
     assert server.broker.streams.parked == 0
 
 
+@pytest.mark.one_cell("looks into the engine")
 async def test_an_unread_work_stream_is_closed_and_its_jobs_are_ready(
     server: HotServer, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -245,6 +253,7 @@ async def test_an_unread_work_stream_is_closed_and_its_jobs_are_ready(
     assert server.engine.queues.figures("q").ready == 600
 
 
+@pytest.mark.one_cell("looks into the engine")
 async def test_other_streams_do_not_wait_for_an_unread_stream(
     server: HotServer, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:

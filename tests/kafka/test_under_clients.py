@@ -134,7 +134,7 @@ def test_topic_is_recreated_under_a_group_and_an_idempotent_producer(server: Ser
 
 
 def test_lagging_group_continues_at_the_first_existing_record(server: Server) -> None:
-    server.run(lambda: server.engine.put_topic("t", TopicConfig(cap_records=100)))
+    server.put_topic("t", TopicConfig(cap_records=100))
     producer = Producer({"bootstrap.servers": server.address, **SOON})
     group = Group(server, "t")
     assert produce(producer, "t", *(b"%d" % number for number in range(50))) == []

@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.http.conftest import Serve
 from tests.http.hot_server import HotServer
 from tests.http.proxy.calls import produce, send, subscribed, values
 from tests.http.test_work_stream import PATIENCE_S
@@ -18,8 +19,8 @@ EVENTS = {"accept": "text/event-stream"}
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[HotServer]:
-    async with HotServer() as server:
+async def server(serve: Serve) -> AsyncIterator[HotServer]:
+    async with serve() as server:
         yield server
 
 
@@ -99,6 +100,7 @@ async def test_a_commit_covers_the_streamed_records(http: httpx.AsyncClient) -> 
     assert await values(http, path) == []
 
 
+@pytest.mark.one_cell("looks into the engine")
 async def test_a_stream_ends_when_the_broker_stops(http: httpx.AsyncClient, server: HotServer) -> None:
     await produce(http, "t", 0)
     path = await subscribed(http, "t")
@@ -114,6 +116,7 @@ async def test_a_stream_ends_when_the_broker_stops(http: httpx.AsyncClient, serv
             await events.next()
 
 
+@pytest.mark.one_cell("looks into the engine")
 async def test_streams_are_counted(server: HotServer, http: httpx.AsyncClient) -> None:
     await produce(http, "t", 0)
     async with http.stream("GET", "/topics/t/partitions/0/records", headers=EVENTS) as answer:
@@ -121,6 +124,7 @@ async def test_streams_are_counted(server: HotServer, http: httpx.AsyncClient) -
         assert server.broker.streams.parked == 1
 
 
+@pytest.mark.one_cell("looks into the engine")
 async def test_receipts_come_while_records_are_sent(server: HotServer, http: httpx.AsyncClient) -> None:
     sent: asyncio.Queue[bytes | None] = asyncio.Queue()
 
@@ -154,6 +158,7 @@ def clients_gone(server: HotServer) -> float:
     return sum(sample.value for family in families for sample in family.samples)
 
 
+@pytest.mark.one_cell("looks into the engine")
 async def test_records_sent_before_a_client_disconnects_are_stored(server: HotServer, http: httpx.AsyncClient) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", server.server.port)
     url = f"/v3/clusters/{server.engine.cluster_id}/topics/t/records"

@@ -2,6 +2,8 @@
 
 with Server(tmp_path / "data") as server:
     Consumer({"bootstrap.servers": server.address, …})
+
+With TOPICS_TEST_CELLS it is a set of cells, which has no `engine` and no `broker`, and does not restart.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ from typing import Any, Self, TypeVar
 from broker.kafka.port import Port
 from broker.settings import Settings
 from broker.wiring import Broker
-from storage import Engine, Options
+from storage import Engine, Options, TopicConfig, home_cell
+from tests.conftest import cells_asked_for
+from tests.support.cells_in_process import CellsInProcess
 
 PATIENCE_S = 30
 SMALL = Options(wal_shards=1, wal_file_bytes=4 << 20, wal_reserve_bytes=1 << 16)
@@ -34,6 +38,7 @@ class Server:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self.port = 0
+        self._set: CellsInProcess | None = None
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -58,11 +63,22 @@ class Server:
 
         return asyncio.run_coroutine_threadsafe(whole(), self._loop).result(PATIENCE_S)
 
+    def put_topic(self, name: str, config: TopicConfig | None = None) -> None:
+        """Make a topic, in its cell if there are several."""
+        made = self._set
+        engine = self.engine if made is None else made.brokers[home_cell(name, len(made.sockets))].engine
+        self.run(lambda: engine.put_topic(name, config))
+
     def restart(self) -> None:
         self.run(self._stop)
         self.run(self._start)
 
     async def _start(self) -> None:
+        if cells_asked_for() > 1:
+            self._set = CellsInProcess(self._data_dir, cells_asked_for(), kafka_port=0, **self._settings)
+            await self._set.start()
+            self.port = self._set.kafka_ports[0]
+            return
         self.engine = Engine(self._data_dir, SMALL)
         await self.engine.start()
         self.broker = Broker(self.engine, Settings(data_dir=self._data_dir, **self._settings))
@@ -72,6 +88,9 @@ class Server:
         await self._port.open()
 
     async def _stop(self) -> None:
+        if self._set is not None:
+            await self._set.stop()
+            return
         self.engine.begin_shutdown()
         await self._port.close(1)
         await self.engine.close()

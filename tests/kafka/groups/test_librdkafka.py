@@ -35,10 +35,11 @@ def test_three_members_share_the_partitions_and_every_record_is_read_once(
     assert values(found) == wanted
 
 
+@pytest.mark.one_cell("looks into the engine")
 def test_members_share_partitions_and_each_partition_has_an_offset(
     server: Server, member: Callable[..., Consumer], produce: Callable[..., None]
 ) -> None:
-    server.run(lambda: server.engine.put_topic("p", TopicConfig(partitions=3)))
+    server.put_topic("p", TopicConfig(partitions=3))
     members = [member("g", "p") for _ in range(3)]
     until_shared(members, each=1)
     produce("p", *(str(number) for number in range(60)))
@@ -79,6 +80,7 @@ def test_uncommitted_records_are_delivered_to_the_next_member(
     assert values(poll([member("g", "a")], lambda found: len(found) == 2)) == ["2", "3"]
 
 
+@pytest.mark.one_cell("looks into the engine")
 def test_a_committed_offset_is_a_consumer_of_the_http_api(
     server: Server, member: Callable[..., Consumer], produce: Callable[..., None]
 ) -> None:
@@ -101,6 +103,7 @@ def test_a_committed_offset_is_a_consumer_of_the_http_api(
     assert values(poll([reader], lambda found: len(found) == 2)) == ["2", "3"]
 
 
+@pytest.mark.one_cell("looks into the engine")
 def test_offsets_can_be_committed_backwards(
     server: Server, member: Callable[..., Consumer], produce: Callable[..., None]
 ) -> None:
@@ -130,6 +133,7 @@ def test_an_offset_of_an_unknown_partition_is_refused(
     assert client.committed([TopicPartition("a", 0)])[0].offset < 0
 
 
+@pytest.mark.one_cell("looks into the engine")
 def test_returning_static_member_causes_no_rebalance(
     server: Server, member: Callable[..., Consumer], produce: Callable[..., None]
 ) -> None:
@@ -156,6 +160,7 @@ def test_the_first_of_two_members_with_one_instance_id_is_fenced(
         poll([first], lambda _: False)
 
 
+@pytest.mark.one_cell("restarts the engine")
 def test_group_continues_after_a_restart_of_the_broker(
     server: Server, member: Callable[..., Consumer], produce: Callable[..., None]
 ) -> None:
@@ -182,6 +187,7 @@ def test_a_member_that_stops_polling_loses_its_partitions(
     poll([other], lambda found: len(held(other)) == 3 and len(found) == 3)
 
 
+@pytest.mark.one_cell("looks into the engine")
 def test_the_admin_client_sees_describes_and_deletes_groups(
     server: Server, member: Callable[..., Consumer], produce: Callable[..., None]
 ) -> None:

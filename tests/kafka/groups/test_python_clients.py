@@ -61,6 +61,7 @@ async def test_members_of_aiokafka_share_read_commit_and_go_on(
     assert await first.committed(TopicPartition("b", 0)) == 2
 
 
+@pytest.mark.one_cell("looks into the engine")
 async def test_static_member_of_aiokafka_returns_to_its_generation(
     server: Server, aio: Callable[..., Any], produce: Callable[..., None]
 ) -> None:

@@ -167,7 +167,7 @@ def test_settings_are_described_and_altered(programs: Programs) -> None:
 @OF_SHARES
 def test_share_groups_take_jobs_and_are_described(programs: Programs, server: Server) -> None:
     # kafka-topics knows only Kafka's own settings, so a queue is created in another way.
-    server.run(lambda: server.engine.put_topic("jobs", TopicConfig(type=TopicType.QUEUE)))
+    server.put_topic("jobs", TopicConfig(type=TopicType.QUEUE))
     produce(programs, "jobs", 20)
     console = ("--topic", "jobs", "--group", "mailers", "--timeout-ms", "30000")
     told = programs.tool("consumer.ConsoleShareConsumer", *console, "--max-messages", "3")
@@ -179,7 +179,7 @@ def test_share_groups_take_jobs_and_are_described(programs: Programs, server: Se
 @pytest.mark.soak
 @OF_SHARES
 def test_share_groups_are_set_and_moved(programs: Programs, server: Server) -> None:
-    server.run(lambda: server.engine.put_topic("jobs", TopicConfig(type=TopicType.QUEUE)))
+    server.put_topic("jobs", TopicConfig(type=TopicType.QUEUE))
     produce(programs, "jobs", 20)
     group = ("--entity-type", "groups", "--entity-name", "mailers")
     setting = "share.record.lock.duration.ms"
@@ -212,7 +212,7 @@ def test_share_groups_are_set_and_moved(programs: Programs, server: Server) -> N
 @pytest.mark.soak
 @OF_SHARES
 def test_share_groups_are_looked_at_and_deleted(programs: Programs, server: Server) -> None:
-    server.run(lambda: server.engine.put_topic("jobs", TopicConfig(type=TopicType.QUEUE)))
+    server.put_topic("jobs", TopicConfig(type=TopicType.QUEUE))
     produce(programs, "jobs", 20)
     told = programs.tool(
         "ShareConsumerPerformance", "--topic", "jobs", "--num-records", "20", "--group", "readers", "--timeout", "30000"
