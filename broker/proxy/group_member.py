@@ -53,6 +53,8 @@ class ProxyGroupMember:
         self._changed = changed
         self._prefixes = tuple(prefixes)
         self._member_id = ""
+        #: The id of a join whose answer is not there yet: the group has it as a member already.
+        self._joining = ""
         #: The partitions that are assigned to the proxy; None: all.
         self.assigned: frozenset[Partition] | None = None
         if coordinator.describe(group).members:
@@ -63,8 +65,8 @@ class ProxyGroupMember:
         """Leave the group."""
         self._task.cancel()
         await asyncio.wait((self._task,))
-        if self._member_id:
-            self._coordinator.leave(self._group, self._member_id, None)
+        for member_id in {self._member_id, self._joining} - {""}:
+            self._coordinator.leave(self._group, member_id, None)
 
     async def _run(self) -> None:
         while True:
@@ -100,7 +102,9 @@ class ProxyGroupMember:
             protocols=((PROTOCOL, consumer_protocol.subscription(topics)),),
             round_trip=False,
         )
+        self._joining = asked.member_id or asked.fresh_id
         join_answer = await self._coordinator.join(self._group, asked, self._prefixes)
+        self._joining = ""
         if join_answer.error is ErrorCode.NONE:
             self._member_id = join_answer.member_id
             return join_answer
