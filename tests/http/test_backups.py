@@ -38,6 +38,7 @@ async def test_a_new_broker_has_no_backup(client: httpx.AsyncClient) -> None:
     assert answer == {"state": "none"}
 
 
+@pytest.mark.one_cell("the backup of a set is one of each cell")
 async def test_a_backup_is_started_and_its_state_ends_as_done(client: httpx.AsyncClient, tmp_path: Path) -> None:
     await append(client, "t", {"data": 1}, {"data": 2})
     begun = await client.post(URL, json={"directory": "nightly", "unknown": 1})
@@ -86,6 +87,7 @@ async def test_a_second_backup_is_throttled_and_a_repeated_request_joins_the_run
     assert failed["error"] == {"code": "storage_failed", "message": "The disk is on fire."}
 
 
+@pytest.mark.one_cell("the backup of a set is one of each cell")
 async def test_a_backup_into_a_foreign_directory_fails_and_names_the_foreign_file(
     client: httpx.AsyncClient, tmp_path: Path
 ) -> None:

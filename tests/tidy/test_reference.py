@@ -43,6 +43,7 @@ def test_every_setting_named_by_a_document_exists() -> None:
         "TOPICS_TEST_FUZZ_S",
         "TOPICS_TEST_SOAK",
         "TOPICS_TEST_BACKEND",
+        "TOPICS_TEST_CELLS",
         "TOPICS_TEST_JITTER_MS",
     }
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
