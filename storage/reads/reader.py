@@ -282,7 +282,8 @@ class Reader:
         if reason is None and not log.held.holds(seq):
             reason = "deleted"
         if reason is not None:
-            raise RecordNotFound(f"{topic.name} has no record {seq}: {reason}.", reason=reason, seq=seq)
+            why = f"the newest is {log.head}" if reason == "future" else reason
+            raise RecordNotFound(f"{topic.name} has no record {seq}: {why}.", reason=reason, seq=seq)
         result = await self.read(topic, ReadQuery(from_seq=seq - 1, limit=1))
         if not result.records or result.records[0].seq != seq:
             raise RecordNotFound(

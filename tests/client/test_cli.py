@@ -83,6 +83,15 @@ def test_an_unknown_topic_is_exit_status_1_with_advice(topics: Topics, command: 
     assert "topics list" in result.stderr
 
 
+@pytest.mark.parametrize(("said", "meant"), [("lst", "list"), ("consumer", "consumers"), ("qqqq", None)])
+def test_the_command_that_was_probably_meant_is_named(topics: Topics, said: str, meant: str | None) -> None:
+    result = topics(said)
+    assert result.exit_code == ExitCode.USAGE
+    assert f"No such command '{said}'." in result.stderr
+    assert ("Did you mean" in result.stderr) == (meant is not None)
+    assert meant is None or f"Did you mean '{meant}'?" in result.stderr
+
+
 def test_a_name_no_topic_can_have_is_a_wrong_command_line(topics: Topics, fake: FakeBroker) -> None:
     assert topics("state", "a/b").exit_code == ExitCode.USAGE
     assert fake.requests == []

@@ -101,6 +101,12 @@ def test_values_of_either_encoder(value: Any, text: bytes) -> None:
     assert encode_records([value]) == [b'{"data":%b}' % text]
 
 
+@pytest.mark.parametrize("one", ["text", b"1", {"a": 1}, NewRecord(data=1)])
+def test_one_record_in_place_of_a_list_is_refused(one: Any) -> None:
+    with pytest.raises(InvalidRequest, match=r"\[record\]"):
+        encode_records(one)
+
+
 def test_a_circular_value_is_refused() -> None:
     value: list[Any] = []
     value.append(value)

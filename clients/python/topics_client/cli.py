@@ -76,6 +76,19 @@ class _Topics(Group):
             self.add_command(_loaded(cmd_name))
         return self.commands[cmd_name]
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does. Says which command was probably meant: click looks only at those that are loaded."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            from difflib import get_close_matches
+
+            if near := get_close_matches(args[0], _COMMANDS, 1):
+                error.message = f"{error.message} Did you mean '{near[0]}'?"
+            raise
+
     def panel_of(self, name: str) -> str:
         """The heading that a command is below."""
         return _COMMANDS[name][2] or super().panel_of(name)

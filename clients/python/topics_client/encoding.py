@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -17,10 +17,15 @@ _FAST = msgspec.json.Encoder().encode
 #: Says what JSON cannot represent, and knows subclasses of str, int and float. One for all: `json.dumps` makes one for
 #: each value.
 _EXACT = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=msgspec.to_builtins)
+#: Values that are one record. Some of them can be iterated over.
+_ONE = (str, bytes, bytearray, Mapping, NewRecord, Record)
 
 
 def encode_records(items: Iterable[Any]) -> list[bytes]:
     """The JSON texts of an append's `records`. Raises InvalidRequest naming the item that cannot be sent."""
+    if isinstance(items, _ONE):
+        # The characters of a text and the keys of a dict would be records.
+        raise InvalidRequest("records is a list of records. Append one as [record].", detail={"field": "records"})
     return [encode_record(item, index) for index, item in enumerate(items)]
 
 
