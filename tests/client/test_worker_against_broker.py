@@ -254,6 +254,19 @@ def test_the_outcome_of_a_handler_decides_about_its_job(client: Client) -> None:
     assert [job.meta for job in client.claim("q", "w").jobs] == [{"m": 1}]
 
 
+def test_a_job_that_fails_waits_although_its_queue_has_no_backoff(client: Client) -> None:
+    """Otherwise the worker would do nothing but fail with it, hundreds of times a second."""
+    worker = Worker(client)
+
+    @worker.queue("q")
+    def handler(data: object) -> None:
+        raise ValueError("always")
+
+    client.append("q", [1])
+    with worker:
+        until(lambda: figures(client)[2] == 1)
+
+
 def test_an_unreadable_job_goes_to_the_dead_letters(client: Client) -> None:
     worker = Worker(client)
     worker.queue("q")(takes_struct)

@@ -85,9 +85,10 @@ class _Topics(Group):
         except click.UsageError as error:
             from difflib import get_close_matches
 
-            if near := get_close_matches(args[0], _COMMANDS, 1):
-                error.message = f"{error.message} Did you mean '{near[0]}'?"
-            raise
+            near = get_close_matches(args[0], _COMMANDS, 1)
+            if not near:
+                raise
+            raise click.UsageError(f"{error.message} Did you mean '{near[0]}'?", ctx) from None
 
     def panel_of(self, name: str) -> str:
         """The heading that a command is below."""

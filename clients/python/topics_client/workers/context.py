@@ -70,7 +70,7 @@ class JobContext:
         self._said = Outcome(Kind.REJECT, reason)
 
     def retry(self, in_: Duration | None = None, reason: str | None = None) -> None:
-        """The job must be tried again, after `in_` or the queue's backoff."""
+        """The job must be tried again, after `in_`, or else as after an exception."""
         self._said = Outcome(Kind.NACK, reason, None if in_ is None else round(seconds(in_) * 1000))
 
     def progress(self, **what: Any) -> None:

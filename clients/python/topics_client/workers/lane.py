@@ -107,6 +107,9 @@ class Lane:
         waited for according to the client's policy."""
         config = self._client.state(self.queue, touch=False).config
         self._dead_letter = config.get("dead_letter")
+        if self._retry is None and not config.get("retry_backoff_ms"):
+            # Without any, a job that always fails would keep a worker, and its log, busy.
+            self._retry = Backoff()
         lease_s = self._lease_s or config.get("lease_ms", 30_000) / 1000
         self._state = QueueState(self.concurrency, lease_s)
 

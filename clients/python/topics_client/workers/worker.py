@@ -84,7 +84,8 @@ class Worker:
         converted to the type in its annotation. An optional second one is a `JobContext`.
 
         `lease`: how long a job stays with this worker if the worker dies; default: the queue's `lease_ms`. `retry`: how
-        long a job whose handler raised waits for its next attempt; default: the queue's backoff.
+        long a job whose handler raised waits for its next attempt; default: the queue's backoff, and `Backoff()`
+        if it has none.
         """
         if concurrency < 1:
             raise InvalidRequest("concurrency is at least 1.", detail={"field": "concurrency"})
