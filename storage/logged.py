@@ -281,4 +281,9 @@ LOGGED: Final = (
         "The backup is complete, but files of older backups could not be removed. The next backup tries again.",
         "Check the permissions and the disk of the backup directory.",
     ),
+    Event(
+        "base_failed", "warning", "cell error",
+        "A base of a cell in a bucket could not be put, or what it supersedes could not be deleted. It is tried again.",
+        "Check that the store answers. The log in the bucket grows meanwhile.",
+    ),
 )  # fmt: skip

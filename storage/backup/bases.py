@@ -29,8 +29,8 @@ from storage.backup.errors import BackupDamaged, BackupFailed
 from storage.backup.manifest import Manifest, Piece, Shared
 from storage.backup.restoring import NewFiles, segment_of
 from storage.bucket import Body, Named, lay_out
-from storage.log import position, split
-from storage.platform import FileSystem, ensure_dir, layout, read_laid_out, write_laid_out, write_whole
+from storage.log import position
+from storage.platform import FileSystem, ensure_dir, layout, read_laid_out, replace_file, write_laid_out, write_whole
 from storage.segments import SegmentId, names
 
 PART_BYTES: Final = 8 << 20
@@ -160,24 +160,28 @@ def lay_out_base(
     objects: Objects,
     named: Iterable[Named],
     log: Iterable[Body],
-    redo: int,
-    instant: int,
+    redo: tuple[int, int],
+    instant: tuple[int, int],
 ) -> None:
     """Make the empty directory `root` the state of a base with the log after it. Durable on return.
 
-    `named`: the objects of the base; none for the first base of a cell. `log`: the slots from its redo slot on. `redo`
-    and `instant`: LSNs at which recovery begins, and of the state of the segments. After `instant` the log describes
-    segments whose files nobody has: their records are still in the log. Raises BackupDamaged, OSError.
+    `named`: the objects of the base; FORMAT alone for the first base of a cell. `log`: the slots from its redo slot on.
+    `redo` and `instant`: file and offset of the log where recovery begins, and those that the segments are as of. What
+    the log says about segments behind that is about files that nobody has: their records are still in the log. Raises
+    BackupDamaged, OSError.
     """
     by_key = {each.key: each for each in named}
     content = next((each for key, each in by_key.items() if key.endswith(f"/{CONTENT}")), None)
     ensure_dir(fs, root)
     if content is not None:
         _BaseFiles(fs, root, cell, objects, by_key, content).run()
-    end = position(*lay_out(fs, root, log, split(redo)))
+    else:
+        [format] = by_key.values()
+        replace_file(fs, root, layout.FORMAT, objects.get(format))
+    end = position(*lay_out(fs, root, log, redo))
     ensure_dir(fs, layout.meta_dir(root))
-    before = [each for each in read_laid_out(fs, root) if each.stop > redo]
-    write_laid_out(fs, root, [*before, range(instant, end)])
+    before = [each for each in read_laid_out(fs, root) if each.stop > position(*redo)]
+    write_laid_out(fs, root, [*before, range(position(*instant), end)])
 
 
 class _BaseFiles:

@@ -5,7 +5,52 @@ The protocol consists of generators that yield requests to the store (`requests`
 
 from __future__ import annotations
 
-from storage.bucket.base import Named
-from storage.bucket.log_file import Body, lay_out
+from storage.bucket.base import (
+    Base,
+    BaseMissing,
+    BaseTaken,
+    Manifest,
+    Named,
+    Trimmer,
+    newest_head,
+    put_base,
+    put_object,
+    read_base,
+)
+from storage.bucket.driver import Bucket, Driver
+from storage.bucket.log_file import Body, SlotFileSystem, lay_out
+from storage.bucket.requests import Steps, Unanswered, get_patiently
+from storage.bucket.signs import TTL_S, OwnTime, show_signs
+from storage.bucket.slots import Fenced, GivenUp, Slots
+from storage.bucket.takeover import Candidate, Taken, begin_cell, take_over
 
-__all__ = ["Body", "Named", "lay_out"]
+__all__ = [
+    "TTL_S",
+    "Base",
+    "BaseMissing",
+    "BaseTaken",
+    "Body",
+    "Bucket",
+    "Candidate",
+    "Driver",
+    "Fenced",
+    "GivenUp",
+    "Manifest",
+    "Named",
+    "OwnTime",
+    "SlotFileSystem",
+    "Slots",
+    "Steps",
+    "Taken",
+    "Trimmer",
+    "Unanswered",
+    "begin_cell",
+    "get_patiently",
+    "lay_out",
+    "newest_head",
+    "put_base",
+    "put_object",
+    "read_base",
+    "show_signs",
+    "take_over",
+]

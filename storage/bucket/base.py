@@ -13,7 +13,7 @@ finished.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -50,6 +50,8 @@ class Head(msgspec.Struct, frozen=True):
     redo: int
     #: The last seal before the redo slot.
     seal: Seal
+    #: The nonce of the process that made the base.
+    maker: str
     manifest: Named
 
 
@@ -57,6 +59,9 @@ class Manifest(msgspec.Struct, frozen=True):
     objects: tuple[Named, ...]
     #: Slots below the redo slot that are seals.
     seals: tuple[int, ...]
+    #: File and offset of the log that recovery begins at, and those of the instant that the segments are as of.
+    log_from: tuple[int, int] = (1, 0)
+    instant: tuple[int, int] = (1, 0)
 
 
 class Base(msgspec.Struct, frozen=True):
@@ -69,7 +74,7 @@ class BaseMissing(Exception):
 
 
 class BaseTaken(Exception):
-    """A head with this number exists already, made by another process."""
+    """A head of this number exists already."""
 
 
 def encode_head(head: Head) -> bytes:
@@ -116,35 +121,29 @@ def read_base(cell: str, head: Head) -> Steps[Base]:
     return Base(head, msgspec.json.decode(data, type=Manifest))
 
 
-def put_base(
-    cell: str,
-    number: int,
-    attempt: int,
-    redo: int,
-    seal: Seal,
-    seals: Iterable[int],
-    contents: Iterable[tuple[str, bytes]],
-) -> Steps[Base]:
-    """Create a base. Every slot below `redo` is known to exist. No process has used the keys of `contents` before, nor
-    has this process used the number of the attempt.
-
-    Raises BaseTaken. After Unanswered the base may exist now or later: the next attempt has the same number.
-    """
-    named: list[Named] = []
-    for key, data in contents:
-        named.append(Named.of(key, data))
-        yield from _create(key, data)
-    manifest = Manifest(tuple(named), tuple(sorted(each for each in seals if each < redo)))
-    data = msgspec.json.encode(manifest)
-    key = keys.manifest(cell, number, seal.nonce, attempt)
+def put_object(key: str, data: bytes) -> Steps[Named]:
+    """Create an object of a base, under a key that no process used before. Raises Unanswered."""
     yield from _create(key, data)
-    head = Head(number, redo, seal, Named.of(key, data))
+    return Named.of(key, data)
+
+
+def put_base(
+    cell: str, maker: str, number: int, attempt: int, redo: int, seal: Seal, manifest: Manifest
+) -> Steps[Base]:
+    """Create a base; its objects are there, and every slot below `redo` is known to exist. This process used the number
+    of the attempt for no other base.
+
+    Raises BaseTaken: there is another one of that number; perhaps one that this process has tried before. Unanswered:
+    the base may be there, or be there later: the next try has the same number.
+    """
+    named = yield from put_object(keys.manifest(cell, number, maker, attempt), msgspec.json.encode(manifest))
+    head = Head(number, redo, seal, maker, named)
     body = encode_head(head)
     if not (yield from _create(keys.head(cell, number), body)):
         # Perhaps an earlier attempt of this very request.
         found = yield from patiently(Get(keys.head(cell, number)), (yield from now()) + TRY_S)
         if found != body:
-            raise BaseTaken(f"base {number} of {cell} was made by another process")
+            raise BaseTaken(f"there is another base {number} of {cell}")
     return Base(head, manifest)
 
 

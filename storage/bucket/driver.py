@@ -49,14 +49,13 @@ class Driver:
     """Runs steps against a store."""
 
     def __init__(self, bucket: Bucket, clock: Clock) -> None:
-        self._bucket = bucket
+        self.bucket = bucket
         self._clock = clock
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="bucket")
         self._closing = threading.Event()
 
     def run(self, steps: Generator[Request, Any, T]) -> T:
-        """Run the steps and return their result. Raises what they raise. A closed driver raises Unanswered inside the
-        steps."""
+        """What the steps return; raises what they raise."""
         try:
             request = next(steps)
             while True:
@@ -69,31 +68,35 @@ class Driver:
         except StopIteration as end:
             return end.value
 
+    def closed_within(self, seconds: float) -> bool:
+        """Wait that long, or until it is closed; whether it is."""
+        return self._closing.wait(seconds)
+
     def close(self) -> None:
-        """Waiting steps continue at once. Blocks until the requests in progress have ended."""
+        """Steps that are under way end with Unanswered. Blocks until requests under way have ended."""
         self._closing.set()
         self._pool.shutdown(cancel_futures=True)
 
     def _answer(self, request: Request) -> Any:
         if isinstance(request, Wait):
-            if request.seconds > 0:
-                self._closing.wait(request.seconds)
+            if request.seconds > 0 and self._closing.wait(request.seconds):
+                raise Unanswered("closed")
             return self._clock.monotonic_ns() / 1e9
         if self._closing.is_set():
             raise Unanswered("closed")
         match request:
             case Create(key, data):
-                return self._bucket.create(key, data)
+                return self.bucket.create(key, data)
             case Get(key):
-                return self._bucket.get(key)
+                return self.bucket.get(key)
             case GetMany(several):
-                return list(self._pool.map(self._bucket.get, several))
+                return list(self._pool.map(self.bucket.get, several))
             case Put(key, data):
-                return self._bucket.put(key, data)
+                return self.bucket.put(key, data)
             case Delete(key):
-                return self._bucket.delete(key)
+                return self.bucket.delete(key)
             case Names(prefix):
-                return self._bucket.names(prefix)
+                return self.bucket.names(prefix)
 
 
 class RemoteBucket:

@@ -5,6 +5,7 @@
     <cell>/log/<slot>                                   the log
     <cell>/base/<number>                                heads of bases
     <cell>/manifest/<number>.<nonce>.<attempt>                 what a base consists of
+    <cell>/begin/<nonce>/FORMAT                         the file FORMAT of a new cell
     <cell>/...                                          the objects that manifests name
 
 Cells are `cell-00` and so on; numbers are 16 hex digits.
@@ -27,6 +28,10 @@ def head(cell: str, number: int) -> str:
 
 def manifest(cell: str, number: int, nonce: str, attempt: int) -> str:
     return f"{cell}/manifest/{number:016x}.{nonce}.{attempt}"
+
+
+def format_file(cell: str, nonce: str) -> str:
+    return f"{cell}/begin/{nonce}/FORMAT"
 
 
 def sign(nonce: str) -> str:

@@ -98,6 +98,10 @@ def now() -> Steps[float]:
     return (yield Wait(0.0))
 
 
+def get_patiently(key: str, for_s: float = 30.0) -> Steps[bytes | None]:
+    return (yield from patiently(Get(key), (yield from now()) + for_s))
+
+
 def patiently(request: Create | Get | GetMany | Put | Delete | Names, until: float, pause_s: float = 0.1) -> Steps[Any]:
     """The answer, with repeated requests until the clock reaches `until`. Raises Unanswered then.
 

@@ -21,7 +21,7 @@ from typing import Final
 import msgspec
 
 from storage.bucket import keys
-from storage.bucket.base import Base, BaseMissing, BaseTaken, newest_head, put_base, read_base
+from storage.bucket.base import Base, BaseMissing, BaseTaken, Manifest, newest_head, put_base, put_object, read_base
 from storage.bucket.requests import Get, Steps, get, get_many, now, patiently
 from storage.bucket.signs import TTL_S, is_gone
 from storage.bucket.slot import DamagedSlot, Seal, Slot, decode, encode_seal
@@ -62,6 +62,8 @@ class Taken(msgspec.Struct, frozen=True):
     log: tuple[Slot, ...]
     #: All slots that are seals, including the process's own.
     seals: tuple[int, ...]
+    #: The last seal in front of the base's redo slot, and those behind it, in order.
+    recent_seals: tuple[Seal, ...]
 
 
 class Log(msgspec.Struct):
@@ -70,21 +72,22 @@ class Log(msgspec.Struct):
     end: int
     owner: Seal
     data: list[Slot]
-    seals: list[int]
+    seals: list[Seal]
 
 
-def begin_cell(cell: str, candidate: Candidate, give_up_s: float = 30.0) -> Steps[None]:
-    """Make a new cell: an empty base, and the seal in slot 0. May be called again after an error, also by others."""
+def begin_cell(cell: str, candidate: Candidate, format: bytes, give_up_s: float = 30.0) -> Steps[None]:
+    """Make a new cell: a base with nothing but FORMAT, and the seal in slot 0. May be called again after an error, and
+    by others at the same time; the first one counts. Raises Unanswered, GivenUp."""
     head = yield from newest_head(cell)
     if head is None:
         try:
-            head = (yield from put_base(cell, 0, 0, 1, candidate.seal(0, 1), [0], [])).head
+            named = yield from put_object(keys.format_file(cell, candidate.nonce), format)
+            seal = candidate.seal(0, 1)
+            head = (yield from put_base(cell, candidate.nonce, 0, 0, 1, seal, Manifest((named,), (0,)))).head
         except BaseTaken:
             head = yield from newest_head(cell)
     if head is not None and head.number == 0:
-        # Whichever process made the base: its seal counts.
-        with_seal = encode_seal(head.seal)
-        yield from create_slot(cell, 0, with_seal, give_up_s)
+        yield from create_slot(cell, 0, encode_seal(head.seal), give_up_s)
 
 
 def take_over(
@@ -146,8 +149,9 @@ def _attempt(
     until = (yield from now()) + give_up_s
     if (yield from patiently(Get(keys.head(cell, head.number + 2)), until)) is not None:
         return _Again()
-    seals = {*base.manifest.seals, *log.seals, seal.slot}
-    return Taken(seal, sealed_at, base, tuple(log.data), tuple(sorted(seals)))
+    recent = (head.seal, *log.seals, seal)
+    seals = {*base.manifest.seals, *(each.slot for each in recent)}
+    return Taken(seal, sealed_at, base, tuple(log.data), tuple(sorted(seals)), recent)
 
 
 def _read_on(cell: str, log: Log) -> Steps[None]:
@@ -166,7 +170,7 @@ def _add(log: Log, slot: Slot) -> None:
         if slot.generation <= owner.generation:
             raise DamagedSlot(f"slot {slot.number} is a seal of generation {slot.generation} behind {owner.generation}")
         log.owner = slot.seal
-        log.seals.append(slot.number)
+        log.seals.append(slot.seal)
     elif (slot.generation, slot.nonce) != (owner.generation, owner.nonce):
         raise DamagedSlot(f"slot {slot.number} is not of the owner that the last seal names")
     elif owner.successor:

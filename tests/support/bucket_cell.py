@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from storage.bucket.base import BaseTaken, Trimmer, put_base
+from storage.bucket.base import BaseTaken, Manifest, Trimmer, put_base, put_object
 from storage.bucket.requests import Steps, Unanswered, get, now, wait
 from storage.bucket.signs import OwnTime, show_signs
 from storage.bucket.slots import Fenced, GivenUp, Slots
@@ -223,10 +223,14 @@ class Member:
             if not self.time.is_open((yield from now())):
                 continue
             attempt += 1
-            redo, seal, seals, body = slots.end, slots.seal, set(self.seals), json.dumps(self.numbers).encode()
-            content = (f"{NAME}/seg/{self.process.nonce}.{attempt}", body)
+            redo, seal, body = slots.end, slots.seal, json.dumps(self.numbers).encode()
+            seals = tuple(sorted(self.seals))
             try:
-                newest = yield from put_base(NAME, newest.head.number + 1, attempt, redo, seal, seals, [content])
+                named = yield from put_object(f"{NAME}/seg/{self.process.nonce}.{attempt}", body)
+                manifest = Manifest((named,), seals)
+                newest = yield from put_base(
+                    NAME, self.process.nonce, newest.head.number + 1, attempt, redo, seal, manifest
+                )
             except Unanswered:
                 continue
             trimmer.add(newest)
@@ -240,7 +244,7 @@ class Member:
 def _begin() -> Steps[None]:
     while True:
         try:
-            yield from begin_cell(NAME, Candidate("init", "00" * 16))
+            yield from begin_cell(NAME, Candidate("init", "00" * 16), b"[]")
         except (Unanswered, GivenUp):
             continue
         return

@@ -10,7 +10,7 @@ from storage import Engine
 from storage.backup.bases import BaseTarget, lay_out_base
 from storage.bucket.base import Named
 from storage.bucket.log_file import Body, SlotFileSystem
-from storage.log import position
+from storage.log import position, split
 from storage.platform import File, FileSystem, layout
 from tests.support.crash_session import ROOT
 from tests.support.sim_disk import Loss, SimDisk
@@ -23,8 +23,8 @@ class Base(NamedTuple):
     """The content of a head of a base and of its manifest."""
 
     slot: int
-    redo: int
-    instant: int
+    redo: tuple[int, int]
+    instant: tuple[int, int]
     named: tuple[Named, ...]
 
 
@@ -76,7 +76,7 @@ class BucketDisk(SimDisk):
         [redo], [instant] = await engine.backups.take_base(target)
         behind = [number for number, body in self.slots.items() if position(body.file, body.offset) > redo]
         slot = max(0, min(behind, default=self.end) - 1)
-        head = Base(slot, redo, instant, tuple(made[0].named.values()))
+        head = Base(slot, split(redo), split(instant), tuple(made[0].named.values()))
         self.perform("create", f"/bucket/base/{len(self.bases)}", (), lambda: self._complete(head))
 
     def _complete(self, head: Base) -> None:
@@ -112,11 +112,11 @@ class BucketDisk(SimDisk):
         found.take_bucket(self)
         if not found.slots:
             return found
-        # Recovery must work with either of the two bases.
-        base = found.bases[seed % len(found.bases)] if found.bases else Base(0, position(1, 0), position(1, 0), ())
+        # Of the two bases that are there, either must do.
+        base = found.bases[seed % len(found.bases)] if found.bases else Base(0, (1, 0), (1, 0), ())
         if not base.named:
-            # The first base of a cell has only FORMAT.
-            found.write_file(FORMAT, before.read_file(FORMAT))
+            found.objects["FORMAT"] = before.read_file(FORMAT)
+            base = base._replace(named=(Named.of("FORMAT", found.objects["FORMAT"]),))
         log = [found.slots[number] for number in range(base.slot, found.end)]
         lay_out_base(cast(FileSystem, _Local(found)), ROOT, CELL, found, base.named, log, base.redo, base.instant)
         found.calls.clear()

@@ -29,6 +29,7 @@ EXCEPTIONS: Final[dict[str, str]] = {
     "broker.kafka.share.acquiring": "without the port nothing loads it",
     "broker.kafka.share.cell_shares": CIRCLE,
     "broker.kafka.share.shares": CIRCLE,
+    "storage.backup.bases": "only an owner of a cell in a bucket needs it, and it needs storage.backup.restoring",
     "storage.backup.restoring": "only the command line restores, and it needs all of storage.inspect",
     "storage.segments.tiering.relocation": CIRCLE,
     "storage.segments.tiering.relocator": CIRCLE,

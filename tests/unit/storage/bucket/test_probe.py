@@ -2,38 +2,10 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 
 from storage.bucket.probe import StoreRefused, probe
-
-
-class MemoryBucket:
-    """A store that does everything correctly."""
-
-    def __init__(self) -> None:
-        self.objects: dict[str, bytes] = {}
-        self.lock = threading.Lock()
-
-    def create(self, key: str, data: bytes) -> bool:
-        with self.lock:
-            if key in self.objects:
-                return False
-            self.objects[key] = data
-            return True
-
-    def get(self, key: str) -> bytes | None:
-        return self.objects.get(key)
-
-    def put(self, key: str, data: bytes) -> None:
-        self.objects[key] = data
-
-    def delete(self, key: str) -> None:
-        self.objects.pop(key, None)
-
-    def names(self, prefix: str) -> list[str]:
-        return [key for key in self.objects if key.startswith(prefix)]
+from tests.support.memory_bucket import MemoryBucket
 
 
 class AllWin(MemoryBucket):

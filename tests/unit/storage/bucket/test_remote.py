@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from storage.bucket.base import put_base
+from storage.bucket.base import Manifest, put_base, put_object
 from storage.bucket.driver import Driver, open_bucket
 from storage.bucket.probe import probe
 from storage.bucket.requests import Unanswered
@@ -55,7 +55,7 @@ def owned(driver: Driver, number: int) -> Taken:
 
 
 def test_a_cell_is_begun_and_what_its_owner_appends_is_read_by_the_next(driver: Driver) -> None:
-    driver.run(begin_cell(CELL, process(0)))
+    driver.run(begin_cell(CELL, process(0), b"format"))
     slots = Slots(CELL, owned(driver, 1).seal)
     bodies = [f"batch {number}".encode() for number in range(20)]
     for body in bodies:
@@ -69,13 +69,13 @@ def test_a_cell_is_begun_and_what_its_owner_appends_is_read_by_the_next(driver: 
 
 
 def test_reading_begins_at_the_newest_base(driver: Driver) -> None:
-    driver.run(begin_cell(CELL, process(0)))
+    driver.run(begin_cell(CELL, process(0), b"format"))
     taken = owned(driver, 1)
     slots = Slots(CELL, taken.seal)
     for number in range(3):
         driver.run(slots.append(1, number, b"before"))
-    content = (f"{CELL}/seg/one", b"state")
-    base = driver.run(put_base(CELL, 1, 1, slots.end, slots.seal, taken.seals, [content]))
+    named = driver.run(put_object(f"{CELL}/seg/one", b"state"))
+    base = driver.run(put_base(CELL, slots.seal.nonce, 1, 1, slots.end, slots.seal, Manifest((named,), taken.seals)))
     driver.run(slots.append(1, 3, b"behind"))
     following = owned(driver, 2)
     assert following.base == base
@@ -83,7 +83,7 @@ def test_reading_begins_at_the_newest_base(driver: Driver) -> None:
 
 
 def test_of_processes_that_want_a_cell_at_the_same_time_one_gets_it(driver: Driver) -> None:
-    driver.run(begin_cell(CELL, process(0)))
+    driver.run(begin_cell(CELL, process(0), b"format"))
 
     def take(number: int) -> Taken | None:
         own = Driver(open_bucket("s3", BUCKET, "clusters/one"), SystemClock())

@@ -1,0 +1,348 @@
+"""Owns a cell in a bucket: takes it over, runs its engine on what is there, and puts bases there.
+
+    owner = await CellOwner.take(bucket, "cell-00", directory, Candidate("node-1", nonce))
+    if owner is not None:                      # None: its owner is alive
+        await owner.engine.append("events", {"n": 1})
+        ...
+        await owner.close()
+
+What the engine acknowledges behind a sync is in the bucket: another process on another machine finds it. The directory
+is emptied first and made anew, so it needs no disk that outlives the process.
+
+When another process has taken the cell over, or the store has not answered for too long, the log of the engine stops
+as after a failed sync, and `on_lost` is called. `may_answer` says whether an answer that was computed may be sent: an
+owner that cannot reach the store any more must not answer from memory, since another process may own the cell by then.
+
+Threads: that of the log's writer creates slots, one of its own writes the signs of life and begins a new generation
+when the owner's time is over; both hold `_slots_lock` for it.
+
+Source: docs/reference/bucket.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import threading
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+import structlog
+
+from storage.backup.bases import BaseTarget, lay_out_base
+from storage.backup.restoring import empty_directory
+from storage.bucket import (
+    TTL_S,
+    Base,
+    BaseMissing,
+    BaseTaken,
+    Body,
+    Bucket,
+    Candidate,
+    Driver,
+    Fenced,
+    GivenUp,
+    Manifest,
+    Named,
+    OwnTime,
+    SlotFileSystem,
+    Slots,
+    Steps,
+    Taken,
+    Trimmer,
+    Unanswered,
+    begin_cell,
+    get_patiently,
+    newest_head,
+    put_base,
+    put_object,
+    read_base,
+    show_signs,
+    take_over,
+)
+from storage.engine import Engine
+from storage.errors import StorageError
+from storage.log import split
+from storage.options import Options
+from storage.platform import Clock, PosixFileSystem, SystemClock, ensure_dir, new_format
+
+_log = structlog.get_logger("storage")
+
+#: A base is put when so many slots or bytes are behind the newest one.
+BASE_SLOTS: Final = 1000
+BASE_BYTES: Final = 256 << 20
+#: How often it is looked at whether a base is due, and whether the owner's time is over.
+LOOK_S: Final = 0.25
+
+
+class CellOwner:
+    """See the module. Made by `take`."""
+
+    def __init__(
+        self,
+        driver: Driver,
+        cell: str,
+        root: str,
+        candidate: Candidate,
+        taken: Taken,
+        options: Options,
+        clock: Clock,
+        on_lost: Callable[[Exception], None],
+        ttl_s: float,
+    ) -> None:
+        self._driver = driver
+        self._cell = cell
+        self._root = root
+        self._clock = clock
+        self._on_lost = on_lost
+        self._loop = asyncio.get_running_loop()
+        self._candidate = candidate
+        self._ttl_s = ttl_s
+        self._time = OwnTime(ttl_s, ttl_s / 5)
+        self._time.sealed(taken.sealed_at)
+        self._slots = Slots(cell, taken.seal)
+        self._slots_lock = threading.Lock()
+        self._seals = set(taken.seals)
+        self._recent_seals = [*taken.recent_seals]
+        self._base = taken.base
+        self._trimmer = Trimmer(cell, taken.base)
+        #: (slot, file and offset of its body) behind the redo slot of the newest base, and their bytes.
+        self._behind = [(slot.number, (slot.file, slot.offset)) for slot in taken.log]
+        self._behind_bytes = sum(len(slot.body) for slot in taken.log)
+        self._attempts = 0
+        self._trimming = asyncio.Lock()
+        self._closing = False
+        self._tasks: list[asyncio.Task[None]] = []
+        self._signs = Driver(driver.bucket, clock)
+        #: Bases put, and objects deleted, since the start.
+        self.bases = 0
+        self.deleted = 0
+        files = SlotFileSystem(PosixFileSystem(), root, self)
+        self.engine = Engine(root, options, fs=files, clock=clock)
+
+    @classmethod
+    async def take(
+        cls,
+        bucket: Bucket,
+        cell: str,
+        root: str,
+        candidate: Candidate,
+        *,
+        options: Options | None = None,
+        clock: Clock | None = None,
+        on_lost: Callable[[Exception], None] = lambda _: None,
+        ttl_s: float = TTL_S,
+    ) -> CellOwner | None:
+        """Become the owner of a cell that was begun, and start its engine; None: its owner is alive.
+
+        `root` is emptied. `ttl_s` is the same for all processes that may own the cell. Raises NeverBegun, MetadataLost,
+        BaseMissing, DamagedSlot, Unanswered, GivenUp, and what the start of an engine raises.
+        """
+        clock = clock or SystemClock()
+        driver = Driver(bucket, clock)
+        try:
+            taken = await asyncio.to_thread(driver.run, take_over(cell, candidate, ttl_s=ttl_s))
+            if taken is None:
+                driver.close()
+                return None
+            await asyncio.to_thread(_lay_out, driver, cell, root, taken)
+            wanted = msgspec.structs.replace(options or Options(), wal_shards=1, segment_pack_bytes=0)
+            owner = cls(driver, cell, root, candidate, taken, wanted, clock, on_lost, ttl_s)
+        except BaseException:
+            driver.close()
+            raise
+        owner._run_signs()
+        try:
+            await owner.engine.start()
+        except BaseException:
+            await owner._stop()
+            raise
+        owner._tasks.append(asyncio.create_task(owner._put_bases(), name="storage-bases"))
+        return owner
+
+    # -- slots: on the thread of the log's writer ----------------------------------------------------------------------
+
+    def append(self, body: Body) -> None:
+        """As `storage.bucket.log_file.SlotSink`."""
+        with self._slots_lock:
+            try:
+                number = self._driver.run(self._slots.append(body.file, body.offset, body.data))
+            except (Fenced, GivenUp, Unanswered) as error:
+                self._lose(error)
+                raise OSError(errno.EIO, str(error)) from error
+            self._behind.append((number, (body.file, body.offset)))
+            self._behind_bytes += len(body.data)
+
+    def _lose(self, error: Exception) -> None:
+        self._time.close()
+        if not self._closing:
+            self._loop.call_soon_threadsafe(self._on_lost, error)
+
+    # -- time: on the thread of the signs ------------------------------------------------------------------------------
+
+    def may_answer(self) -> bool:
+        """Whether an answer that was computed may be sent."""
+        return self._time.is_open(self._clock.monotonic_ns() / 1e9)
+
+    def _run_signs(self) -> None:
+        for name, work in (("signs", self._show), ("own-time", self._keep_time)):
+            threading.Thread(target=work, name=f"cell-{name}", daemon=True).start()
+
+    def _show(self) -> None:
+        try:
+            candidate, every_s = self._candidate, self._ttl_s / 5
+            self._signs.run(show_signs(candidate.node, candidate.nonce, [self._time], every_s))
+        except Unanswered:
+            return  # closed
+
+    def _keep_time(self) -> None:
+        """Begin a new generation whenever the owner's time is over."""
+        while not self._signs.closed_within(self._ttl_s / 20):
+            if not self._time.expired(self._clock.monotonic_ns() / 1e9):
+                continue
+            with self._slots_lock:
+                try:
+                    sent_at = self._driver.run(self._slots.seal_again())
+                except (Fenced, GivenUp, Unanswered) as error:
+                    self._lose(error)
+                    return
+                self._seals.add(self._slots.seal.slot)
+                self._recent_seals.append(self._slots.seal)
+                self._time.sealed(sent_at)
+
+    # -- bases: on the loop --------------------------------------------------------------------------------------------
+
+    async def _put_bases(self) -> None:
+        while True:
+            await self._clock.sleep(LOOK_S)
+            try:
+                if len(self._behind) >= BASE_SLOTS or self._behind_bytes >= BASE_BYTES:
+                    await self.put_base()
+                await self.trim()
+            except (StorageError, Unanswered, BaseTaken, BaseMissing, OSError) as error:
+                _log.warning("base_failed", cell=self._cell, error=type(error).__name__)
+                await self._clock.sleep(1.0)
+
+    async def put_base(self) -> Base:
+        """Put a base of the engine's present state, and delete what it supersedes. Raises BackupFailed, LimitReached
+        during another backup, Unanswered, OSError, BaseTaken."""
+        self._attempts += 1
+        attempt, objects = self._attempts, _Objects(self._driver)
+        name = f"{self._slots.seal.nonce}-{attempt}"
+        made: list[BaseTarget] = []
+
+        def target(going: Any) -> BaseTarget:
+            known = self._base.manifest.objects
+            made.append(BaseTarget(objects, self._cell, name, known, PosixFileSystem(), self._root, going))
+            return made[0]
+
+        [log_lsn], [instant_lsn] = await self.engine.backups.take_base(target)
+        log_from, instant = split(log_lsn), split(instant_lsn)
+        with self._slots_lock:
+            # The slot that has the first byte that is needed.
+            before = [number for number, begin in self._behind if begin <= log_from]
+            behind = [number for number, begin in self._behind if begin > log_from]
+            redo = before[-1] if before else min(behind, default=self._slots.end)
+            seals = tuple(sorted(each for each in self._seals if each < redo))
+            [*_, seal] = [each for each in self._recent_seals if each.slot < redo]
+        manifest = Manifest(tuple(made[0].named.values()), seals, log_from, instant)
+        steps = put_base(self._cell, self._candidate.nonce, self._base.head.number + 1, attempt, redo, seal, manifest)
+        try:
+            base = await asyncio.to_thread(self._driver.run, steps)
+        except BaseTaken as error:
+            base = await asyncio.to_thread(self._driver.run, self._found(error))
+            redo = base.head.redo
+        with self._slots_lock:
+            self._base = base
+            self._behind = [each for each in self._behind if each[0] >= redo]
+            self._behind_bytes = 0
+        self.bases += 1
+        self._trimmer.add(base)
+        await self.trim()
+        return base
+
+    def _found(self, taken: BaseTaken) -> Steps[Base]:
+        """The newest base, if an earlier attempt of this process has made it after all. Raises BaseTaken if not."""
+        head = yield from newest_head(self._cell, self._base.head.number)
+        if head is None or head.maker != self._candidate.nonce:
+            self._lose(taken)
+            raise taken
+        return (yield from read_base(self._cell, head))
+
+    async def trim(self) -> None:
+        """Delete what the two newest bases do not need, as far as the owner's time allows. Raises Unanswered."""
+        async with self._trimming:
+            self.deleted += await asyncio.to_thread(self._driver.run, self._trimmer.trim(self._time.is_open))
+
+    @property
+    def generation(self) -> int:
+        """Of its last seal."""
+        return self._slots.seal.generation
+
+    async def abandon(self) -> None:
+        """End as a killed process does: nothing more is put into the bucket. The engine is left as it is."""
+        self._closing = True
+        for task in self._tasks:
+            task.cancel()
+        await self._stop()
+        with contextlib.suppress(StorageError, OSError):
+            await self.engine.close()
+
+    async def close(self) -> None:
+        """Stop the engine cleanly. The cell has this process as its owner until another one takes it over."""
+        self._closing = True
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        try:
+            await self.engine.close()
+        finally:
+            await self._stop()
+
+    async def _stop(self) -> None:
+        self._closing = True
+        self._time.close()
+        await asyncio.to_thread(self._signs.close)
+        await asyncio.to_thread(self._driver.close)
+
+
+class _Objects:
+    """As `storage.backup.bases.Objects`."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+
+    def create(self, key: str, data: bytes) -> Named:
+        try:
+            return self._driver.run(put_object(key, data))
+        except Unanswered as error:
+            raise OSError(errno.EIO, f"{key}: the store did not answer") from error
+
+    def get(self, named: Named) -> bytes:
+        try:
+            data = self._driver.run(get_patiently(named.key))
+        except Unanswered as error:
+            raise OSError(errno.EIO, f"{named.key}: the store did not answer") from error
+        if data is None or not named.fits(data):
+            raise OSError(errno.EIO, f"{named.key} is missing or damaged")
+        return data
+
+
+def _lay_out(driver: Driver, cell: str, root: str, taken: Taken) -> None:
+    fs = PosixFileSystem()
+    ensure_dir(fs, root)
+    empty_directory(fs, root)
+    manifest = taken.base.manifest
+    log = [Body(slot.file, slot.offset, slot.body) for slot in taken.log]
+    lay_out_base(fs, root, cell, _Objects(driver), manifest.objects, log, manifest.log_from, manifest.instant)
+
+
+def begin(bucket: Bucket, cell: str, candidate: Candidate, clock: Clock | None = None) -> None:
+    """Make a new cell, with no data; nothing happens if it is there. Blocking. Raises Unanswered, GivenUp."""
+    driver = Driver(bucket, clock or SystemClock())
+    try:
+        driver.run(begin_cell(cell, candidate, new_format(shards=1)))
+    finally:
+        driver.close()

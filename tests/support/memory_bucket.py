@@ -1,0 +1,32 @@
+"""A store in memory that does what `storage.bucket.driver.Bucket` asks for."""
+
+from __future__ import annotations
+
+import threading
+
+
+class MemoryBucket:
+    """A store that does everything right."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, bytes] = {}
+        self.lock = threading.Lock()
+
+    def create(self, key: str, data: bytes) -> bool:
+        with self.lock:
+            if key in self.objects:
+                return False
+            self.objects[key] = data
+            return True
+
+    def get(self, key: str) -> bytes | None:
+        return self.objects.get(key)
+
+    def put(self, key: str, data: bytes) -> None:
+        self.objects[key] = data
+
+    def delete(self, key: str) -> None:
+        self.objects.pop(key, None)
+
+    def names(self, prefix: str) -> list[str]:
+        return [key for key in self.objects if key.startswith(prefix)]

@@ -1,0 +1,183 @@
+"""Engines that own a cell in a bucket in turn."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from storage import Durability, NewRecord, ReadQuery, TopicConfig
+from storage.bucket import Candidate
+from storage.bucket.driver import Bucket, open_bucket
+from storage.bucket.requests import Unanswered
+from storage.cell_owner import CellOwner, begin
+from storage.errors import StorageFailed
+from storage.options import Options
+from tests.support.memory_bucket import MemoryBucket
+from tests.unit.storage.cold.servers import BUCKET, credentials, s3_server
+
+CELL = "cell-00"
+TTL_S = 1.0
+FSYNC = TopicConfig(durability=Durability.FSYNC)
+#: Segments are filled and sealed as soon as possible.
+SMALL = Options(segment_max_events=20, checkpoint_interval_ms=20)
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(params=["memory", pytest.param("s3", marks=pytest.mark.slow)])
+def bucket(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
+    """A store with one cell, which has no data."""
+    with contextlib.ExitStack() as stack:
+        found: Bucket = MemoryBucket()
+        if request.param == "s3":
+            credentials(monkeypatch, stack.enter_context(s3_server()))
+            found = open_bucket("s3", BUCKET, "clusters/one")
+        begin(found, CELL, Candidate("init", "00" * 16))
+        yield found
+
+
+@pytest.fixture
+async def owners(bucket: Bucket, tmp_path: Path) -> AsyncIterator[list[CellOwner]]:
+    """Those that the test has made; they are closed behind it."""
+    made: list[CellOwner] = []
+    yield made
+    for each in made:
+        await each.close()
+
+
+class Line:
+    """A process's connection to the store, which may be cut."""
+
+    def __init__(self, bucket: Bucket) -> None:
+        self._bucket = bucket
+        self.cut = False
+
+    def _through(self) -> Bucket:
+        if self.cut:
+            raise Unanswered("cut")
+        return self._bucket
+
+    def create(self, key: str, data: bytes) -> bool:
+        return self._through().create(key, data)
+
+    def get(self, key: str) -> bytes | None:
+        return self._through().get(key)
+
+    def put(self, key: str, data: bytes) -> None:
+        self._through().put(key, data)
+
+    def delete(self, key: str) -> None:
+        self._through().delete(key)
+
+    def names(self, prefix: str) -> list[str]:
+        return self._through().names(prefix)
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    while not holds():
+        await asyncio.sleep(0.02)
+
+
+async def taken(bucket: Bucket, directory: Path, owners: list[CellOwner]) -> CellOwner:
+    """A new process on a new machine owns the cell, as soon as it may."""
+    number = next(_numbers)
+    lost: list[Exception] = []
+    while True:
+        owner = await CellOwner.take(
+            bucket,
+            CELL,
+            str(directory / f"machine-{number}"),
+            Candidate(f"node-{number}", f"{number:032x}"),
+            options=SMALL,
+            on_lost=lost.append,
+            ttl_s=TTL_S,
+        )
+        if owner is not None:
+            owners.append(owner)
+            return owner
+
+
+def record(value: object) -> NewRecord:
+    return NewRecord(msgspec.Raw(json.dumps(value).encode()))
+
+
+async def contents(owner: CellOwner, topic: str = "events") -> list[object]:
+    found = await owner.engine.read(topic, ReadQuery(limit=1000))
+    return [json.loads(record.data) for record in found.records]
+
+
+async def test_what_an_owner_acknowledged_is_there_for_the_next_on_another_machine(
+    bucket: Bucket, tmp_path: Path, owners: list[CellOwner]
+) -> None:
+    first = await taken(bucket, tmp_path, owners)
+    await first.engine.put_topic("events", FSYNC)
+    for number in range(30):
+        await first.engine.append("events", [record({"n": number})])
+    await first.abandon()  # kill -9, and the machine is gone
+    second = await taken(bucket, tmp_path, owners)
+    assert await contents(second) == [{"n": number} for number in range(30)]
+    await second.engine.append("events", [record({"n": 30})])
+
+
+async def test_an_owner_that_was_followed_acknowledges_nothing_more(
+    bucket: Bucket, tmp_path: Path, owners: list[CellOwner]
+) -> None:
+    line = Line(bucket)
+    first = await taken(line, tmp_path, owners)
+    await first.engine.put_topic("events", FSYNC)
+    await first.engine.append("events", [record({"n": 0})])
+    line.cut = True
+    second = await taken(bucket, tmp_path, owners)
+    assert not first.may_answer()
+    line.cut = False
+    with pytest.raises(StorageFailed):
+        await first.engine.append("events", [record({"n": "lost"})])
+    assert await contents(second) == [{"n": 0}]
+
+
+async def test_a_base_replaces_the_log_in_front_of_it(bucket: Bucket, tmp_path: Path, owners: list[CellOwner]) -> None:
+    first = await taken(bucket, tmp_path, owners)
+    await first.engine.put_topic("events", FSYNC)
+    sent = 0
+    for _ in range(3):
+        for _ in range(40):
+            await first.engine.append("events", [record({"n": sent})])
+            sent += 1
+        await first.engine.segment_worker.flush_all()
+        await first.put_base()
+    while first.deleted < 40:  # only within its time, which others that use this machine may shorten
+        await first.trim()
+        await asyncio.sleep(0.05)
+    await first.engine.append("events", [record({"n": sent})])
+    await first.abandon()
+    second = await taken(bucket, tmp_path, owners)
+    assert await contents(second) == [{"n": number} for number in range(sent + 1)]
+    # It goes on from there, and so does the one behind it.
+    await second.engine.append("events", [record({"n": sent + 1})])
+    await second.put_base()
+    await second.abandon()
+    third = await taken(bucket, tmp_path, owners)
+    assert await contents(third) == [{"n": number} for number in range(sent + 2)]
+
+
+async def test_an_owner_whose_time_has_run_out_goes_on_with_a_new_seal(
+    bucket: Bucket, tmp_path: Path, owners: list[CellOwner]
+) -> None:
+    line = Line(bucket)
+    first = await taken(line, tmp_path, owners)
+    await first.engine.put_topic("events", FSYNC)
+    await until(first.may_answer)
+    generation = first.generation
+    line.cut = True
+    await until(lambda: not first.may_answer())
+    line.cut = False
+    await until(first.may_answer)
+    assert first.generation > generation
+    await first.engine.append("events", [record({"n": 0})])
+    assert await contents(first) == [{"n": 0}]
