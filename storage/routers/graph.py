@@ -1,17 +1,18 @@
 """The graph of all routers of a set of cells. Cell 0 has it, and changes it.
 
-A router runs in the cell of its dest. Its entry here, a durable value, says which cell that is. Whatever the other cell
-does to a router by order of this one is announced in the entry first:
+A router runs in the cell of its destination. Its entry here, a durable value, says which cell that is. Before another
+cell changes a router on an order from here, the entry says so:
 
     make, change    entry "making", synced   →   router_make, synced     →   entry "made"
     delete          entry "leaving", synced  →   router_unmake, synced   →   no entry
 
-An entry that is left open, by a crash of either cell or a lost answer, is closed by asking: a router that is there has
-an entry, and one that is not there has none. A deletion is finished instead. Nothing is concluded from what a cell does
-not say.
+A crash of either cell, or a lost answer, may leave an entry open. It is closed by asking: a router that exists keeps
+its entry, and one that does not exist has none. A deletion is completed instead. Nothing is concluded from a missing
+answer.
 
-A router may end by itself, when its source or dest is deleted. Its cell says so, and all cells are asked which routers
-they have, now and then. Routers that have no entry, because they are older than the set, get one in this way.
+A router may end without an order, when its source or destination is deleted. Its cell reports that, and from time to
+time all cells are asked which routers they have. Routers without an entry, because they are older than the set, get one
+in this way.
 
 Source: docs/cells.md#routers-and-dead-letters-between-cells.
 """
@@ -46,14 +47,14 @@ from storage.topics import NamedLocks, Placing, States
 
 _log = structlog.get_logger("storage")
 
-#: Kind of the entries; the key is the router's name.
+#: The kind of the entries. The key is the router's name.
 ENTRY_KIND: Final = "router"
 #: How often open entries are closed, and how often cells are asked for all their routers.
 CLOSE_EVERY_S: Final = 1.0
 ASK_EVERY_S: Final = 30.0
-#: How often an order follows the dest to another cell.
+#: How often an order follows the destination to another cell.
 MAX_FOLLOWED: Final = 3
-#: So many entries are written together.
+#: How many entries are written together.
 ROUND: Final = 500
 
 
@@ -79,7 +80,7 @@ _decode = msgspec.json.Decoder(Entry).decode
 
 
 class Graph:
-    """The entries, and the operations on routers of the set. Belongs to the event loop of cell 0."""
+    """The entries, and the operations on routers of the set. Used only on the event loop of cell 0."""
 
     def __init__(self, logs: Logs, states: States, placing: Placing, orders: Orders) -> None:
         self._logs = logs
@@ -89,20 +90,20 @@ class Graph:
         self._era = Era(logs.clock.monotonic_ns)
         self._locks = NamedLocks()
         self._entries: dict[str, Entry] = {}
-        #: Names of routers by the topics that they lead from or to.
+        #: Names of routers by their source and destination topics.
         self._by_topic: dict[str, set[str]] = {}
         #: Names whose entries are open.
         self._open: set[str] = set()
-        #: Routers that are said to have changed by themselves.
+        #: Routers that are reported to have changed without an order.
         self._reported: set[str] = set()
-        #: The routers of this cell have entries. There are no operations before that.
+        #: Whether the routers of this cell have entries. Before that there are no operations.
         self._known = asyncio.Event()
         self._ask_at_ms = 0.0
         self._task: asyncio.Task[None] | None = None
 
     @property
     def methods(self) -> dict[str, Method]:
-        """What other cells call. Each may be called twice, late, or in vain."""
+        """The methods that other cells call. Each may be called twice or late."""
         return {
             "graph_report": self._report,
             "graph_out_of": self._out_of,
@@ -124,7 +125,7 @@ class Graph:
         self._logs.runtime.supervisor.start("router-graph", CLOSE_EVERY_S, self._tick)
 
     async def stop(self) -> None:
-        """Nothing is adopted after that."""
+        """On return nothing is adopted any more."""
         if self._task is not None:
             self._task.cancel()
             with suppress(asyncio.CancelledError):
@@ -156,7 +157,7 @@ class Graph:
     async def _tick(self) -> None:
         reported, self._reported = self._reported, set()
         for name in [*self._open | reported]:
-            if not self._locks.held(name):  # else it is being changed just now
+            if not self._locks.held(name):  # otherwise it is just being changed
                 await self._resolve_later(name)
             elif name in reported:
                 self._reported.add(name)
@@ -184,7 +185,7 @@ class Graph:
             self._open.discard(name)
 
     async def _record(self, name: str, entry: Entry | None, *, frees: bool = False) -> None:
-        """Write an entry, or that there is none. It counts from the call on; after an error, the one before counts."""
+        """Write an entry, or that there is none. It counts from the call on. After an error, the former one counts."""
         before = self._entries.get(name)
         self._set(name, entry)
         try:
@@ -212,7 +213,7 @@ class Graph:
             return await self._call(cell, method, [self._era.now, *arguments])
         except BaseException as error:
             if not isinstance(error, StorageError) or error.outcome != "none":
-                self._era.end()  # perhaps it has not arrived yet: it must not any more
+                self._era.end()  # it may not have arrived yet, and must not be carried out any more
             raise
 
     # -- operations ----------------------------------------------------------------------------------------------------
@@ -256,7 +257,7 @@ class Graph:
                 if error.outcome == "none":
                     await self._undo(name, entry)
                 raise
-            with suppress(StorageError):  # else `_tick` does it
+            with suppress(StorageError):  # otherwise `_tick` does it
                 await self._record(name, None)
             return was_there
 
@@ -290,7 +291,7 @@ class Graph:
             if len(made) == 3:
                 router_id, created, state = made
                 entry = Entry(phase=Phase.MADE, cell=cell, definition=definition, router_id=router_id)
-                with suppress(StorageError):  # else `_tick` finds the router there
+                with suppress(StorageError):  # otherwise `_tick` finds the router there
                     await self._record(name, entry)
                 return msgspec.convert(state, RouterState), created
             (cell,) = made
@@ -299,11 +300,11 @@ class Graph:
 
     async def _undo(self, name: str, old: Entry | None) -> None:
         """Nothing was done."""
-        with suppress(StorageError):  # else `_tick` finds that
+        with suppress(StorageError):  # otherwise `_tick` finds that
             await self._record(name, old, frees=True)
 
     async def _cell_for(self, definition: Definition) -> int:
-        """The cell of the dest, or where it is to be made: beside the source."""
+        """The cell of the destination, or the cell where it is to be created: beside the source."""
         dest_cell, there = await self._placing.find(definition.dest)
         if there:
             return dest_cell
@@ -313,7 +314,7 @@ class Graph:
         return source_cell
 
     async def _check(self, name: str, definition: Definition, old: Entry | None) -> None:
-        """Raises RouterCycle, LimitReached, if that is still so when the cells of the other routers were asked."""
+        """Raises RouterCycle or LimitReached, if that is still true after asking the cells of the other routers."""
         asked = False
         while True:
             try:
@@ -343,12 +344,12 @@ class Graph:
     # -- finding out ---------------------------------------------------------------------------------------------------
 
     async def _close(self, name: str) -> None:
-        """Close an open entry, while its lock is held. Raises StorageError if that cannot be done now."""
+        """Close an open entry. Its lock is held. Raises StorageError if that cannot be done now."""
         if name in self._open:
             await self._resolve(name)
 
     async def _resolve(self, name: str, cell: int | None = None) -> None:
-        """Make the entry what its cell says, while its lock is held. `cell`: of a router without an entry."""
+        """Make the entry what its cell says. Its lock is held. `cell`: for a router without an entry."""
         entry = self._entries.get(name)
         cell = entry.cell if entry is not None else cell
         if cell is None:
@@ -376,7 +377,8 @@ class Graph:
                 _log.info("router_not_resolved", router=name, error=str(error))
 
     async def _resolve_all(self, names: Iterable[str], cell: int | None = None) -> None:
-        """`_resolve_later` for those that nobody changes just now: whoever holds a lock must not wait for another."""
+        """`_resolve_later` for the routers that nobody is changing: a holder of a lock must not wait for another
+        one."""
         for name in names:
             if not self._locks.held(name):
                 await self._resolve_later(name, cell)
@@ -384,7 +386,7 @@ class Graph:
     async def _look_at_all(self) -> None:
         """Compare the entries with the routers of all cells."""
         for cell in range(self._logs.options.cells):
-            with suppress(StorageError):  # of a cell that is away, nothing is known
+            with suppress(StorageError):  # nothing is known of a cell that is away
                 await self._look_at(cell)
 
     async def _look_at(self, cell: int) -> None:
@@ -402,11 +404,11 @@ class Graph:
         await self._resolve_all([*gone_or_other, *unknown], cell)
 
     async def _report(self, argument: Any) -> None:
-        """These routers have ended, or may have."""
+        """These routers have ended, or may have ended."""
         self._reported.update(name for name in argument if name in self._entries)
 
     async def _out_of(self, argument: Any) -> list[tuple[str, int]]:
-        """(name, router_id) of the routers out of that topic which run in other cells than this one."""
+        """(name, router_id) of the routers with that source that run in other cells than this one."""
         topic, of_cell = argument
         self._logs.check_open()
         found = [(name, self._entries[name]) for name in sorted(self._by_topic.get(topic, ()))]
@@ -417,8 +419,8 @@ class Graph:
         ]
 
     async def _topic_gone(self, argument: Any) -> list[tuple[str, int]]:
-        """A topic of that cell was deleted: end the routers out of it. Returns those that are there still, as
-        `_out_of`: of a new topic of that name, or in a cell that is away."""
+        """A topic of that cell was deleted: end the routers that copy from it. Returns those that remain, like
+        `_out_of`: routers of a new topic with that name, or in a cell that is away."""
         topic_id, topic, of_cell = argument
         self._logs.check_open()
         for cell in sorted({self._entries[name].cell for name, _ in await self._out_of([topic, of_cell])}):

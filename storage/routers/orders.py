@@ -1,4 +1,4 @@
-"""What cell 0, which has the graph of all routers of a set, orders and asks of the cells that run them.
+"""The orders and questions of cell 0, which has the graph of all routers of a set, to the cells that run them.
 
     router_make, router_unmake, router_look     one at a time, by the name of the router
     router_list, router_state, router_end       may be called at any time, twice or late
@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 class Orders:
-    """The methods of a cell that runs routers. Belongs to the event loop."""
+    """The methods of a cell that runs routers. Used only on the event loop."""
 
     def __init__(
         self,
@@ -45,7 +45,8 @@ class Orders:
         made: Callable[[Router], RouterState],
         state: Callable[[str], RouterState],
     ) -> None:
-        """`made` is told of a router that was made or changed, and returns its state; `state` finds one by its name."""
+        """`made` is called with a router that was created or changed, and returns its state. `state` finds one by its
+        name."""
         self._logs = logs
         self._admin = admin
         self._placing = placing
@@ -55,7 +56,7 @@ class Orders:
 
     @property
     def methods(self) -> dict[str, Method]:
-        """By name."""
+        """The methods by name."""
         return {
             "router_make": lambda argument: self._go_on(self._make(*argument)),
             "router_unmake": lambda argument: self._go_on(self._unmake(*argument)),
@@ -66,14 +67,14 @@ class Orders:
         }
 
     async def _go_on(self, work: Coroutine[Any, Any, T]) -> T:
-        """What has begun goes on when its caller has gone: whoever looks then waits for it."""
+        """An order that has begun continues when its caller has gone. Later questions wait for it."""
         return await asyncio.shield(asyncio.ensure_future(work))
 
     async def _make(self, era: int, name: str, definition: dict[str, Any]) -> tuple[int, bool, Any] | tuple[int]:
-        """(router_id, whether it is new, its state) of the router, made or changed; (cell,): its dest is in that cell,
-        or is to be made there."""
+        """(router_id, whether it is new, its state) of the router, created or changed. (cell,) if its destination is in
+        that cell, or is to be created there."""
         wanted = Definition.from_map(definition)
-        # The era is looked at by whoever holds the lock. So what a later order finds does not change behind its back.
+        # The era is checked while the lock is held, so that what a later order finds does not change afterwards.
         async with self._admin.one_at_a_time:
             self._eras.enter(GRAPH_CELL, era)
             self._logs.check_open()
@@ -87,28 +88,28 @@ class Orders:
             return router.router_id, created, msgspec.to_builtins(self._made(router))
 
     async def _unmake(self, era: int, name: str) -> bool:
-        """Whether there was such a router; there is none now."""
+        """Whether there was such a router. Now there is none."""
         async with self._admin.one_at_a_time:
             self._eras.enter(GRAPH_CELL, era)
             return await self._admin.delete_held(name)
 
     async def _look(self, era: int, name: str) -> tuple[int, dict[str, Any]] | None:
-        """(router_id, definition) of the router of that name; None: there is none, and none comes by an earlier
-        order."""
+        """(router_id, definition) of the router with that name. None if there is none, and no earlier order can create
+        it."""
         async with self._admin.one_at_a_time:
             self._eras.enter(GRAPH_CELL, era)
             router = self._admin.find_held(name)
             return None if router is None else (router.router_id, router.definition.to_map())
 
     async def _list(self, argument: Any) -> list[tuple[str, int]]:
-        """(name, router_id) of routers in bytewise order of their names, those after this name."""
+        """(name, router_id) of routers in bytewise order of their names, from those after this name."""
         self._logs.check_open()
         return [
             (router.name, router.router_id) for router in islice(self._logs.catalog.routes.named(after=argument), PAGE)
         ]
 
     async def _describe(self, argument: Any) -> Any:
-        """The state of a router; None: there is none of that name."""
+        """The state of a router. None if there is none with that name."""
         self._logs.check_open()
         try:
             return msgspec.to_builtins(self._state(argument))
@@ -116,7 +117,7 @@ class Orders:
             return None
 
     async def _end(self, argument: Any) -> None:
-        """This topic of another cell was deleted: end the routers out of it."""
+        """This topic of another cell was deleted: end the routers that copy from it."""
         topic_id = argument
         self._logs.check_open()
         for router in [*self._logs.catalog.routes.out_of.get(topic_id, ())]:

@@ -1,6 +1,7 @@
-"""Sends requests over plain HTTP: connections of http.client that threads share, by address.
+"""Sends requests over plain HTTP, with connections of http.client that threads share, by address.
 
-A request takes a third of the processor time that it takes with httpx, for which other threads of the program wait.
+A request needs a third of the processor time that it needs with httpx, and other threads of the program wait during
+that time.
 """
 
 from __future__ import annotations
@@ -10,16 +11,16 @@ from collections import deque
 from topics_client.one_connection import OneConnection, usable
 from topics_client.wire import NoReply, Reply, Request
 
-#: The most connections to an address that wait for a request.
+#: The most idle connections to an address.
 _MOST_IDLE = 64
 
 
 class PlainPool:
-    """For any number of threads. `timeout` (seconds) limits one try."""
+    """For any number of threads. `timeout` (seconds) limits one attempt."""
 
     def __init__(self, timeout: float) -> None:
         self._timeout = timeout
-        #: By address and key. The one that was used last is taken first.
+        #: By address and key. The connection that was used last is taken first.
         self._idle: dict[tuple[str, str | None], deque[OneConnection]] = {}
         self._reached: dict[str, bool] = {}
 
@@ -31,7 +32,7 @@ class PlainPool:
         return found
 
     def send(self, base: str, token: str | None, request: Request) -> Reply | NoReply:
-        """One try of a request."""
+        """One attempt of a request."""
         idle = self._idle.get((base, token))
         if idle is None:
             idle = self._idle.setdefault((base, token), deque())
