@@ -6,6 +6,14 @@
 {{/* The same for Kafka clients, called kafka. */}}
 {{- define "topics.kafkaPort" -}}9092{{- end -}}
 
+{{/* The port of cell 0 for HTTP clients that go to the cells, called cell-0; that of cell i is this + i, called cell-i. */}}
+{{- define "topics.cellPort" -}}4100{{- end -}}
+
+{{/* The name of the port of a cell for Kafka clients. That of cell 0, or of the only one, is kafka. */}}
+{{- define "topics.kafkaPortName" -}}
+{{- if . -}}{{- printf "kafka-%d" (int .) -}}{{- else -}}kafka{{- end -}}
+{{- end -}}
+
 {{/* Numbers come out of YAML as floats, and large ones would be printed as 6.7108864e+07. */}}
 {{- define "topics.settingValue" -}}
 {{- if and (kindIs "float64" .) (eq (floor .) (float64 .)) -}}
@@ -68,6 +76,14 @@
 {{- if .Values.kafka.enabled -}}
 {{- $_ := set $all "TOPICS_KAFKA_PORT" (include "topics.kafkaPort" .) -}}
 {{- $_ := set $all "TOPICS_KAFKA_ADVERTISED" (include "topics.kafkaAddress" .) -}}
+{{- end -}}
+{{- if gt (int .Values.cells) 1 -}}
+{{- $_ := set $all "TOPICS_CELLS" (include "topics.settingValue" .Values.cells) -}}
+{{- $_ := set $all "TOPICS_GATEWAYS" (include "topics.settingValue" .Values.gateways) -}}
+{{- if .Values.cellPorts.enabled -}}
+{{- $_ := set $all "TOPICS_CELL_PORTS" (include "topics.cellPort" .) -}}
+{{- $_ := set $all "TOPICS_CELL_ADVERTISED" (include "topics.cellAddress" .) -}}
+{{- end -}}
 {{- end -}}
 {{- range $name, $value := .Values.settings -}}
 {{- $_ := set $all $name (include "topics.settingValue" $value) -}}

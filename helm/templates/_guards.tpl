@@ -46,8 +46,20 @@
 {{- if and .Values.kafka.nodePort (eq .Values.service.type "ClusterIP") -}}
 {{- fail "kafka.nodePort is set, but service.type is ClusterIP, which has none." -}}
 {{- end -}}
-{{- if and .Values.kafka.enabled (eq (int .Values.kafka.port) (int .Values.service.port)) -}}
-{{- fail (printf "kafka.port and service.port are both %d: one Service cannot have a port twice." (int .Values.kafka.port)) -}}
+{{- $ports := list (int .Values.service.port) -}}
+{{- range $cell := until (int .Values.cells) -}}
+{{- if $.Values.kafka.enabled -}}
+{{- $ports = append $ports (int (add $.Values.kafka.port $cell)) -}}
+{{- end -}}
+{{- if $.Values.cellPorts.enabled -}}
+{{- $ports = append $ports (int (add $.Values.cellPorts.port $cell)) -}}
+{{- end -}}
+{{- end -}}
+{{- if ne (len $ports) (len (uniq $ports)) -}}
+{{- fail (printf "service.port, kafka.port and cellPorts.port, with one more for each further cell, are the ports %s: one Service cannot have a port twice." (join ", " $ports)) -}}
+{{- end -}}
+{{- if and .Values.cellPorts.enabled (eq (int .Values.cells) 1) -}}
+{{- fail "cellPorts.enabled is true, but cells is 1: all requests go to the one process at service.port." -}}
 {{- end -}}
 {{- if and .Values.service.loadBalancerSourceRanges (ne .Values.service.type "LoadBalancer") -}}
 {{- fail "service.loadBalancerSourceRanges is set, but service.type is not LoadBalancer." -}}

@@ -74,6 +74,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- .Values.kafka.advertised | default (printf "%s.%s.svc:%d" (include "topics.fullname" .) .Release.Namespace (int .Values.kafka.port)) -}}
 {{- end -}}
 
+{{/* Where HTTP clients that go to the cells are told to find cell 0. */}}
+{{- define "topics.cellAddress" -}}
+{{- .Values.cellPorts.advertised | default (printf "%s.%s.svc:%d" (include "topics.fullname" .) .Release.Namespace (int .Values.cellPorts.port)) -}}
+{{- end -}}
+
 {{/* Where clients in the cluster find the broker. */}}
 {{- define "topics.url" -}}
 {{- printf "%s://%s.%s.svc:%d" (include "topics.scheme" .) (include "topics.fullname" .) .Release.Namespace (int .Values.service.port) -}}

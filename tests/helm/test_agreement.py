@@ -120,8 +120,10 @@ def test_every_mount_has_a_volume(documents: Sequence[Document]) -> None:
 def test_every_port_is_the_port_of_the_broker(documents: Sequence[Document]) -> None:
     ports = broker(documents)["ports"]
     found = settings(documents)
-    listens = [found[name] for name in ("TOPICS_PORT", "TOPICS_KAFKA_PORT") if name in found]
-    assert [str(port["containerPort"]) for port in ports] == listens
+    cells = int(found.get("TOPICS_CELLS", 1))
+    of_cells = [int(found[name]) for name in ("TOPICS_KAFKA_PORT", "TOPICS_CELL_PORTS") if name in found]
+    listens = [int(found["TOPICS_PORT"]), *(first + cell for first in of_cells for cell in range(cells))]
+    assert [port["containerPort"] for port in ports] == listens
     services = [each for each in documents if each["kind"] == "Service"]
     assert len(services) == 2
     for service in services:
@@ -197,6 +199,33 @@ def test_kafka_clients_get_the_address_of_the_service(helm: Helm) -> None:
     assert port["port"] == 9999
     other = helm.render("--set", "kafka.enabled=true", "--set", "kafka.advertised=kafka.example.com:443")
     assert settings(other)["TOPICS_KAFKA_ADVERTISED"] == "kafka.example.com:443"
+
+
+def test_one_cell_is_the_chart_without_cells(helm: Helm) -> None:
+    usual = ("-f", str(CHART / "ci/tls-values.yaml"))
+
+    def rendered(*options: str) -> list[Document]:
+        return [each for each in helm.render(*usual, *options) if each["kind"] != "Secret"]
+
+    assert rendered() == rendered("--set", "cells=1", "--set", "gateways=5")
+    assert not [name for name in settings(rendered()) if "CELL" in name or "GATEWAYS" in name]
+
+
+def test_each_cell_has_ports_where_clients_are_told(helm: Helm) -> None:
+    documents = helm.render("-f", str(CHART / "ci/cells-values.yaml"))
+    found = settings(documents)
+    assert (found["TOPICS_CELLS"], found["TOPICS_GATEWAYS"]) == ("3", "2")
+    service = find(documents, "Service")
+    ports = {each["name"]: each["port"] for each in service["spec"]["ports"]}
+    for name, first in (("TOPICS_KAFKA_ADVERTISED", "kafka"), ("TOPICS_CELL_ADVERTISED", "cell-0")):
+        assert found[name] == f"{service['metadata']['name']}.somewhere.svc:{ports[first]}"
+    assert [ports[name] - ports["kafka"] for name in ("kafka", "kafka-1", "kafka-2")] == [0, 1, 2]
+    assert [ports[name] - ports["cell-0"] for name in ("cell-0", "cell-1", "cell-2")] == [0, 1, 2]
+    [clients, _] = find(documents, "NetworkPolicy")["spec"]["ingress"]
+    assert [each["port"] for each in clients["ports"]] == list(ports)
+    options = ("cells=3", "kafka.enabled=true", "service.type=NodePort", "kafka.nodePort=30100")
+    other = find(helm.render(*[option for each in options for option in ("--set", each)]), "Service")
+    assert [each["nodePort"] for each in other["spec"]["ports"] if "nodePort" in each] == [30100, 30101, 30102]
 
 
 def test_two_releases_share_no_name(helm: Helm) -> None:

@@ -87,6 +87,31 @@ def test_the_broker_starts_passes_the_test_of_the_chart_drains_and_restarts(
         assert json.loads(line)["level"] in ("info", "warning"), line
 
 
+def test_a_set_of_cells_starts_passes_the_test_of_the_chart_and_keeps_its_data(helm: Helm, tmp_path: Path) -> None:
+    backups = ("backup.existingClaim=backups", "backup.schedule=@daily")
+    documents = helm.render(*options("cells=2", "settings.TOPICS_WAL_SHARDS=1", "drainMs=0", *backups))
+    key = keys(documents)["admin-key"]
+    with BrokerPod(documents, pods(documents)["StatefulSet"], tmp_path) as broker:
+        broker.start()
+        assert len(broker.call("GET", "/v0/cluster", key=key)[1]["cells"]) == 2
+        for number in range(4):
+            append = {"records": [{"data": number}]}
+            assert broker.call("POST", f"/v0/topics/kept-{number}", append, key=key)[0] == 201
+        done = client(documents, "Pod", broker, tmp_path / "test")
+        assert done.returncode == 0, done.stdout
+        done = client(documents, "CronJob backup", broker, tmp_path / "job")
+        assert done.returncode == 0, done.stdout
+        assert sorted(each.name for each in (tmp_path / "backups/scheduled").iterdir()) == ["cell-00", "cell-01"]
+        broker.terminate()
+        assert broker.ended(pods(documents)["StatefulSet"]["spec"]["terminationGracePeriodSeconds"]) == 0
+        broker.start()
+        for number in range(4):
+            answer = broker.call("POST", f"/v0/topics/kept-{number}/diff", {"from_seq": 0}, key=key)[1]
+            assert [record["data"] for record in answer["records"]] == [number]
+        # The root file system of the container is read-only: only volumes may be written.
+        assert [*(tmp_path / "image").iterdir()] == []
+
+
 def test_each_generated_key_has_exactly_its_scopes(usual: Sequence[Document], broker: BrokerPod) -> None:
     broker.start()
     found = keys(usual)

@@ -119,4 +119,8 @@ def test_notes_explain_how_to_connect_and_warn_of_unsafe_values(helm: Helm) -> N
     assert "helm -n somewhere test release" in usual
     assert "get secret release-topics-broker-keys" in usual
     assert "WARNING" not in usual
+    assert "Cells" not in usual
     assert notes("-f", str(CHART / "ci/open-values.yaml")).count("WARNING") == 2
+    cells = notes("-f", str(CHART / "ci/cells-values.yaml"))
+    assert "Cells:           3, behind 2 gateways; their number is fixed" in cells
+    assert "release-topics-broker.somewhere.svc:4200 is cell 0" in cells

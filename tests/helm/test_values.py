@@ -111,6 +111,9 @@ WRONG = (
     "cold.url=ftp://somewhere",
     "listenAddress=127.0.0.1",
     "kafka.advertised=nowhere",
+    "cells=0",
+    "cellPorts.advertised=nowhere",
+    "settings.TOPICS_CELLS=3",
 )
 
 
@@ -159,6 +162,7 @@ def test_each_invalid_value_is_refused_alone() -> None:
         (["service.nodePort=30000"], "service.type is ClusterIP"),
         (["kafka.nodePort=30000"], "kafka.nodePort is set, but service.type is ClusterIP"),
         (["kafka.enabled=true", "kafka.port=4000"], "cannot have a port twice"),
+        (["cellPorts.enabled=true"], "cellPorts.enabled is true, but cells is 1"),
         (["service.loadBalancerSourceRanges={10.0.0.0/8}"], "is not LoadBalancer"),
         (["networkPolicy.egress.rules[0].ports[0].port=443"], "everything is allowed"),
         (["networkPolicy.egress.restricted=true", "cold.url=s3://b/c"], "could not be reached"),
@@ -168,6 +172,14 @@ def test_each_invalid_value_is_refused_alone() -> None:
 def test_contradictions_are_refused_with_a_sentence(helm: Helm, contradiction: list[str], sentence: str) -> None:
     said = helm.refused(*[option for each in contradiction for option in ("--set", each)])
     assert sentence in said
+
+
+def test_ports_of_cells_must_not_meet(helm: Helm) -> None:
+    kafka = ("cells=3", "kafka.enabled=true", "service.port=9094")
+    assert "4100" not in (said := helm.refused(*[option for each in kafka for option in ("--set", each)]))
+    assert "the ports 9094, 9092, 9093, 9094: one Service" in said
+    both = ("cells=3", "kafka.enabled=true", "cellPorts.enabled=true", "cellPorts.port=9090")
+    assert "cannot have a port twice" in helm.refused(*[option for each in both for option in ("--set", each)])
 
 
 def test_every_guard_of_the_chart_has_a_case() -> None:

@@ -35,10 +35,11 @@ BY_THE_CHART = frozenset(
         "cors_origins",
         # Probes have no key.
         "probe_auth",
-        "kafka_port",
-        "kafka_host",
-        "kafka_port_file",
-        "kafka_advertised",
+        # Values of their own: each cell has ports.
+        "cells",
+        "gateways",
+        "cell_ports",
+        "cell_advertised",
         "drain_ms",
         "on_storage_failed",
         "trust_page_cache",
@@ -57,6 +58,9 @@ TEXT = {"type": "string"}
 PORT = {"type": "integer", "minimum": 1, "maximum": 65_535}
 TEXTS = {"type": "array", "items": {"type": "string", "minLength": 1}}
 #: Labels and annotations.
+ADDRESS = {"type": "string", "pattern": "^([^ :]+:[0-9]+|\\[[0-9a-fA-F:.]+\\]:[0-9]+)?$"}
+#: Ports of cells follow each other, so a pod has room for so many.
+MOST_CELLS = 64
 STRINGS = {"type": "object", "additionalProperties": {"type": "string"}}
 #: A name of an object; empty = none.
 NAME = {"type": "string", "pattern": "^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$", "maxLength": 253}
@@ -171,7 +175,7 @@ def network() -> dict[str, dict[str, Any]]:
             enabled=BOOLEAN,
             port=PORT,
             nodePort={"type": "integer", "minimum": 0, "maximum": 65_535},
-            advertised={"type": "string", "pattern": "^([^ :]+:[0-9]+|\\[[0-9a-fA-F:.]+\\]:[0-9]+)?$"},
+            advertised=ADDRESS,
         ),
         "ingress": strict(
             enabled=BOOLEAN,
@@ -229,6 +233,9 @@ def schema() -> dict[str, Any]:
             fullnameOverride=LABEL,
             # The chart itself says in a sentence which number is allowed.
             replicas={"type": "integer"},
+            cells={"type": "integer", "minimum": 1, "maximum": MOST_CELLS},
+            gateways={"type": "integer", "minimum": 1, "maximum": 64},
+            cellPorts=strict(enabled=BOOLEAN, port=PORT, advertised=ADDRESS),
             image=image(pullSecrets=TEXTS),
             settings=settings(),
             listenAddress=one_of("0.0.0.0", "::"),
