@@ -4,14 +4,15 @@ One topic, one set, one run: the ways take turns, and each round begins with the
 within a round. On a machine with fewer cores than processes, the gateway takes processor time from the cell.
 
 The Python client, one request after the other, is compared with itself: given the address of the cell; given that of
-the gateway, from which it finds the cell; and sending everything through the gateway.
+the gateway, from which it finds the cell; and sending everything through the gateway. Its rate is 1 / the
+median time of a request.
 """
 
 from __future__ import annotations
 
+import statistics
 import time
-from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -74,49 +75,56 @@ def measure(scenario: Scenario, cells: int, rounds: int) -> list[Way]:
         found = addresses(own, cells)
         scenario = msgspec.structs.replace(scenario, topics=1, first_topic=found.topic)
         prepare(Target(host=own.host, port=own.port), scenario)
-        topic = scenario.topic_names[0]
-        records = [{"number": number, "text": "x" * scenario.record_bytes} for number in range(scenario.batch)]
-
-        def client(port: int, direct: bool) -> Callable[[float], float]:
-            return lambda seconds: _client_rate(f"http://{own.host}:{port}", topic, records, seconds, direct=direct)
-
-        def generator(port: int) -> Callable[[float], float]:
-            return lambda seconds: _rate(own, port, msgspec.structs.replace(scenario, seconds=seconds))
-
-        runs = {(AT_CELL, "generator"): generator(found.cell), (GATEWAY, "generator"): generator(found.gateway)}
-        if scenario.kind == "append":
-            runs[AT_CELL, "client"] = client(found.cell, False)
-            runs[DIRECT, "client"] = client(found.gateway, True)
-            runs[GATEWAY, "client"] = client(found.gateway, False)
-        for run in runs.values():
-            run(1.0)
-        order = list(runs)
-        seen: dict[tuple[str, str], list[float]] = {each: [] for each in runs}
-        for number in range(rounds):
-            for each in order if number % 2 else order[::-1]:
-                seen[each].append(runs[each](scenario.seconds))
+        ports = {AT_CELL: found.cell, GATEWAY: found.gateway}
+        rounds_seen: list[dict[tuple[str, str], float]] = []
+        for number in range(rounds + 1):
+            seconds = scenario.seconds if number else 1.0
+            load = msgspec.structs.replace(scenario, seconds=seconds)
+            seen: dict[tuple[str, str], float] = {}
+            for way in list(ports) if number % 2 else reversed(ports):
+                seen["generator", way] = _rate(own, ports[way], load)
+            if scenario.kind == "append":
+                rates = _client_rates(own, found, scenario, seconds)
+                seen |= {("client", way): rate for way, rate in rates.items()}
+            if number:
+                rounds_seen.append(seen)
     finally:
         own.close()
     return [
         Way(
             name=way,
             program=program,
-            ratio=ratio_of("requests/s", list(zip(seen[AT_CELL, program], rates, strict=True))),
+            ratio=ratio_of("requests/s", [(seen[program, AT_CELL], seen[program, way]) for seen in rounds_seen]),
         )
-        for (way, program), rates in seen.items()
+        for program, way in rounds_seen[0]
         if way != AT_CELL
     ]
 
 
-def _client_rate(url: str, topic: str, records: list[Any], seconds: float, *, direct: bool) -> float:
-    with Client(url, direct=direct) as client:
-        for _ in range(3):
-            client.append(topic, records)
-        begin, requests = time.monotonic(), 0
-        while time.monotonic() < begin + seconds:
-            client.append(topic, records)
-            requests += 1
-        return requests / (time.monotonic() - begin)
+def _client_rates(own: OwnBroker, found: Addresses, scenario: Scenario, seconds: float) -> dict[str, float]:
+    """1 / the median time of an append, by way. The ways take turns request by request: what else runs on the machine
+    delays all of them alike."""
+    topic = scenario.topic_names[0]
+    records = [{"number": number, "text": "x" * scenario.record_bytes} for number in range(scenario.batch)]
+    cell, gateway = (f"http://{own.host}:{port}" for port in (found.cell, found.gateway))
+    with (
+        Client(cell, direct=False) as at_cell,
+        Client(gateway) as direct,
+        Client(gateway, direct=False) as through,
+    ):
+        clients = {AT_CELL: at_cell, DIRECT: direct, GATEWAY: through}
+        took: dict[str, list[float]] = {way: [] for way in clients}
+        for client in clients.values():
+            for _ in range(3):  # so that the second has found the cell
+                client.append(topic, records)
+        order, end = list(clients), time.monotonic() + seconds
+        while time.monotonic() < end:
+            for way in order:
+                begin = time.perf_counter()
+                clients[way].append(topic, records)
+                took[way].append(time.perf_counter() - begin)
+            order.reverse()
+    return {way: 1 / statistics.median(times) for way, times in took.items()}
 
 
 def _rate(own: OwnBroker, port: int, scenario: Scenario) -> float:
