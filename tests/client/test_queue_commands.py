@@ -201,6 +201,16 @@ def test_work_runs_a_command_for_each_job(broker: RealBroker, client: Client) ->
     assert (dead[0].data, dead[0].meta["$dead_letter_reason"]) == ({"n": 2}, "the command failed")
 
 
+def test_a_job_whose_command_failed_waits_although_its_queue_has_no_backoff(broker: RealBroker, client: Client) -> None:
+    client.append("q", [1])
+    process = start(broker, "work", "q", "--exec", "date +%s%N; exit 3", "--limit", "2")
+    out, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0, err
+    first, second = map(int, out.split())
+    # A second, of which a fifth at most is left out.
+    assert second - first >= 700_000_000
+
+
 def test_work_extends_the_lease_while_the_command_runs(broker: RealBroker, client: Client) -> None:
     client.append("q", [1])
     process = start(broker, "work", "q", "--exec", "sleep 1.5", "--limit", "1", "--lease-ms", "300")

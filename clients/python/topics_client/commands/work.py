@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 from contextlib import closing
 from typing import Annotated
@@ -35,7 +36,8 @@ def work(
 ) -> None:
     """Claim the jobs of a queue one by one and process them, until Ctrl-C.
 
-    With --exec: exit status 0 of the command means that the job is done; any other gives it back. The command finds
+    With --exec: exit status 0 of the command means that the job is done; any other gives it back, after the
+    backoff of the queue or, if it has none, a second, doubled with each delivery. The command finds
     TOPICS_JOB_SEQ, TOPICS_JOB_TAG and TOPICS_JOB_DELIVERIES in its environment. The lease is renewed while it runs.
     When this program ends, unfinished jobs go back at once. A restart of the broker is bridged.
     """
@@ -76,6 +78,20 @@ def _run(job: Job, command: str) -> bool:
 
 def _settle(client: Client, queue: str, node: str, job: Job, done: bool) -> None:
     try:
-        client.ack(queue, node, [job]) if done else client.nack(queue, node, [job], reason="the command failed")
+        if done:
+            client.ack(queue, node, [job])
+        else:
+            delay_ms = _delay_ms(client, queue, job)
+            client.nack(queue, node, [job], delay_ms=delay_ms, reason="the command failed")
     except LeaseLost:
         note(f"Job {job.seq} was no longer leased to {node} when it was done; it is delivered again.")
+
+
+def _delay_ms(client: Client, queue: str, job: Job) -> int | None:
+    """How long a job that failed waits, as with a `Worker`. None: its queue has a backoff."""
+    if client.state(queue, touch=False).config.get("retry_backoff_ms"):
+        return None
+    # Loads the worker, which most jobs do without.
+    from topics_client.workers.backoff import Backoff
+
+    return Backoff().delay_ms(job.deliveries, random.random())
