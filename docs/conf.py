@@ -67,7 +67,13 @@ SECTIONS: Final[dict[str, tuple[str, ...]]] = {
         "reference/bucket",
         "reference/format",
     ),
-    "Performance": ("performance", "benchmarks/README", "benchmarks/history", "benchmarks/profiles/README"),
+    "Performance": (
+        "performance",
+        "benchmarks/README",
+        "benchmarks/parts",
+        "benchmarks/history",
+        "benchmarks/profiles/README",
+    ),
     "Development": ("testing", "adr/README"),
 }
 
