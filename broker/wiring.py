@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from broker.endpoint import Endpoint
 from broker.heavy import Heavy
-from broker.kafka import Codecs, KafkaMetrics, Packed
+from broker.kafka import MAY_USE, Codecs, KafkaMetrics, Packed, deciding
 from broker.kafka.groups import CellOffsets, Coordinator, Limits, Offsets
 from broker.kafka.share.cell_shares import CellShares
 from broker.kafka.share.shares import Shares
@@ -80,6 +80,8 @@ class Broker(Endpoint):
             most=settings.max_kafka_rest_instances,
             sources=None if cells is None else CellSources(engine, cells),
         )
+        if cells is not None:
+            cells.handlers[MAY_USE] = deciding(self)
         #: Threads that read large record batches.
         self.unpacking = Heavy()
 

@@ -12,7 +12,7 @@ from broker.kafka.cluster import BROKER_ID, cluster_id, named_operations, topic_
 from broker.kafka.codecs import Codecs
 from broker.kafka.compacted import is_compacted, key_missing
 from broker.kafka.errors import ErrorCode
-from broker.kafka.group_access import may_use_group, require_consumer, require_group, usable_groups
+from broker.kafka.group_access import MAY_USE, deciding, may_use_group, require_consumer, require_group, usable_groups
 from broker.kafka.mapping import NO_TIME, Headers, concatenated, to_kafka, to_stored
 from broker.kafka.metrics import KafkaMetrics
 from broker.kafka.names import GROUP_PREFIX, consumer_name, group_of
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BROKER_ID",
     "GROUP_PREFIX",
+    "MAY_USE",
     "NO_TIME",
     "BoundPort",
     "BrokerSetting",
@@ -46,6 +47,7 @@ __all__ = [
     "cluster_id",
     "concatenated",
     "consumer_name",
+    "deciding",
     "group_of",
     "is_compacted",
     "key_missing",

@@ -12,8 +12,8 @@ those of its REST Proxy instances. The topics of a share group are its queues an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from broker.auth import READ, Access, Forbidden, Scopes
 from broker.kafka.cluster import may
@@ -24,6 +24,9 @@ from storage import Unavailable
 if TYPE_CHECKING:
     from broker.kafka.call import Call
     from broker.kafka.node import Node
+
+#: The method by which a cell asks the home cell of a group.
+MAY_USE: Final = "kafka_may_use_group"
 
 
 def covers_all(access: Access, topics: Collection[str]) -> bool:
@@ -45,10 +48,34 @@ def may_use_group(broker: Node, access: Access, group_id: str) -> bool:
 
 async def require_group(broker: Node, access: Access, group_id: str) -> None:
     """Raises Forbidden if the key may not use the group; Unavailable if another cell, which may know, is away."""
-    if access.prefixes:
-        await broker.kafka_offsets.look(group_id)
-    if not may_use_group(broker, access, group_id):
+    if access.prefixes and not await _home_allows(broker, access.prefixes, group_id):
         raise Forbidden("This key does not cover all topics of that group.", name=group_id[:255])
+
+
+async def _home_allows(broker: Node, prefixes: Sequence[str], group_id: str) -> bool:
+    """Whether a key with these prefixes may use the group, according to the cell that has its members."""
+    cells = broker.cells
+    if cells is not None and cells.home(group_id) != cells.me:
+        return await cells.peers.call(cells.home(group_id), MAY_USE, [group_id, list(prefixes)])
+    await broker.kafka_offsets.look(group_id)
+    return may_use_group(broker, _Prefixed(prefixes), group_id)
+
+
+def deciding(broker: Node) -> Callable[[Any], Awaitable[bool]]:
+    """The handler of `MAY_USE` for other cells."""
+
+    async def decide(argument: Any) -> bool:
+        group_id, prefixes = argument
+        return await _home_allows(broker, prefixes, group_id)
+
+    return decide
+
+
+class _Prefixed(Access):
+    """What decides about groups of a key."""
+
+    def __init__(self, prefixes: Sequence[str]) -> None:
+        self.prefixes = tuple(prefixes)
 
 
 async def require_consumer(broker: Node, access: Access, consumer: str) -> None:
