@@ -47,6 +47,9 @@ export class WorkerStopped extends Error {
 }
 
 const WAIT_MS = 20_000;
+/** How long a job waits after its first failure, and at most, if the queue has no backoff. */
+const FIRST_WAIT_MS = 1_000;
+const LONGEST_WAIT_MS = 3_600_000;
 /** A lease is renewed when this share of it has passed, and tried again this share later if that fails. */
 const RENEW_AT = 1 / 3;
 const AGAIN_AFTER = 1 / 10;
@@ -80,6 +83,7 @@ export class Worker<T = unknown> {
   readonly #claiming = new AbortController();
   readonly #acks: Batch<Doing<T>>;
   #leaseMs = 0;
+  #waitsItself = false;
   #renewing: ReturnType<typeof setTimeout> | undefined;
   #freed: (() => void) | undefined;
   #running: Promise<void> | undefined;
@@ -126,7 +130,9 @@ export class Worker<T = unknown> {
 
   async #run(): Promise<void> {
     try {
-      this.#leaseMs = this.#options.lease_ms ?? (await this.#leaseOfQueue());
+      const { lease_ms, retry_backoff_ms } = await this.#configOfQueue();
+      this.#leaseMs = this.#options.lease_ms ?? lease_ms;
+      this.#waitsItself = !retry_backoff_ms;
       await this.#claimUntilStopped();
     } catch (error) {
       if (!this.#claiming.signal.aborted || error !== this.#claiming.signal.reason) throw error;
@@ -169,10 +175,10 @@ export class Worker<T = unknown> {
     return this.client.claim<T>(this.topic, { node: this.node, lease_ms: this.#leaseMs, ...fields });
   }
 
-  async #leaseOfQueue(): Promise<number> {
+  async #configOfQueue() {
     const { signal } = this.#claiming;
     const state = await this.client.request("get", "/v0/topics/{topic}", { path: { topic: this.topic }, signal });
-    return state.config.lease_ms;
+    return state.config;
   }
 
   /** Nobody waited for the answer of the last claim. Its jobs go back now, not at the end of their leases. */
@@ -235,8 +241,18 @@ export class Worker<T = unknown> {
 
   async #nack({ job }: Doing<T>, error: unknown): Promise<void> {
     if (!(error instanceof GiveBack)) this.#report(error, job);
-    const fields = error instanceof GiveBack ? error.fields : { reason: cut(String(error)) };
+    const fields = error instanceof GiveBack ? error.fields : { reason: cut(String(error)), ...this.#wait(job) };
     await this.client.nack(this.topic, this.node, [job], fields);
+  }
+
+  /**
+   * How long a job waits whose handler threw. A queue without a backoff gives it back at once, so that a job that
+   * always fails would keep the worker busy: then it is 1 second, doubled with each delivery, up to an hour.
+   */
+  #wait({ deliveries }: Job<T>): { delay_ms?: number } {
+    if (!this.#waitsItself) return {};
+    const grown = FIRST_WAIT_MS * 2 ** Math.min(Math.max(deliveries, 1) - 1, 20);
+    return { delay_ms: Math.round(Math.min(grown, LONGEST_WAIT_MS) * (1 - 0.2 * Math.random())) };
   }
 
   async #giveBackAll(): Promise<void> {

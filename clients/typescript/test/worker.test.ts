@@ -213,6 +213,21 @@ test("an ack that waits for the broker does not cost the leases of other jobs", 
   assert.ok(calls.filter((name) => name === "extend").length >= 4);
 });
 
+test("a job that fails waits although its queue has no backoff", PATIENCE, async () => {
+  await queue("patient", 1);
+  const begun: number[] = [];
+  const worker = new Worker(client, "patient", ({ deliveries }) => {
+    begun.push(Date.now());
+    if (deliveries === 1) throw new Error("not yet");
+  });
+  const running = worker.run();
+  await until(async () => (await figures("patient")).count === 0);
+  await worker.stop();
+  await running;
+  assert.equal(begun.length, 2);
+  assert.ok(begun[1]! - begun[0]! >= 790);
+});
+
 test("what no retry helps against ends the worker", PATIENCE, async () => {
   await client.append("log", [{ data: 1 }]);
   await assert.rejects(new Worker(client, "log", () => undefined).run(), { name: "ApiError", code: "not_a_queue" });
