@@ -47,6 +47,7 @@ from storage.errors import (
     AlreadyLocked,
     AlreadyOpen,
     ConsumerNotFound,
+    NotReady,
     ShuttingDown,
     StorageError,
 )
@@ -83,6 +84,7 @@ from storage.records import (
     StoredRecord,
     TagMatch,
     TopicState,
+    address,
     split,
 )
 from storage.recovery import (
@@ -114,7 +116,17 @@ from storage.segments.tiering.relocator import Relocator
 from storage.snapshot import Snapshotter
 from storage.state import Catalog, Topic
 from storage.state.consumers import Consistency, ConsumerConfig, ConsumerRead, ConsumerState, Start
-from storage.topics import Expiry, Placing, Producers, States, TopicAdmin
+from storage.topics import (
+    Expiry,
+    ForeignParts,
+    Placements,
+    Placing,
+    Producers,
+    RemoteWrites,
+    States,
+    TopicAdmin,
+    WriteOptions,
+)
 from storage.tracing import Tracer
 
 _log = structlog.get_logger("storage")
@@ -169,7 +181,10 @@ class Engine:
         self.expiry = Expiry(logs, self.segments, self.producers)
         self.reader = Reader(logs, self.expiry)
         self.reservations = Reservations(logs)
-        self.admin = TopicAdmin(logs, self.reservations, self.expiry, self.segments)
+        self.placements = Placements(logs, self.states)
+        self.admin = TopicAdmin(logs, self.reservations, self.expiry, self.segments, self.placements)
+        self.remote_writes = RemoteWrites(logs, self._append_for_neighbour)
+        self.foreign_parts = ForeignParts(logs, self.admin, self.expiry, self.state_of)
         self.appender = Appender(logs, self.reservations, self.admin, self.producers, self.expiry, self.segments)
         self.try_append = self.appender.try_append
         self.try_append_coalesced = self.appender.try_append_coalesced
@@ -269,6 +284,7 @@ class Engine:
         await self.queues.start()
         self.routers.start()
         self.consumers.start()
+        self.placements.start()
         if not self.runtime.threaded:
             self.supervisor.start("harden", self.options.disk_sync_ms / 1000, self._harden)
         open_engines.opened(self)
@@ -369,7 +385,13 @@ class Engine:
     @property
     def methods_for_neighbours(self) -> dict[str, Method]:
         """What other cells of the set may call, by name. They raise NotReady before the engine is ready."""
-        return {**self.placing.methods, **self.queues.arrivals.methods, **self.routers.methods_for_neighbours}
+        return {
+            **self.placing.methods,
+            **self.queues.arrivals.methods,
+            **self.routers.methods_for_neighbours,
+            **self.foreign_parts.methods,
+            **self.remote_writes.methods,
+        }
 
     def begin_shutdown(self) -> None:
         """End the waits for records and jobs with an error. Everything else continues until `close`."""
@@ -388,6 +410,7 @@ class Engine:
         await self.queues.stop()
         await self.routers.stop()
         await self.consumers.stop()
+        await self.foreign_parts.stop()
         await self.segment_worker.stop(ready=self.ready)
         await self.segments.close()
         if self.ready:
@@ -513,11 +536,52 @@ class Engine:
     def partitions(self, name: str) -> int:
         """The number of partitions. Methods with a topic's name also accept the name of partition p,
         `storage.records.partitions.address(name, p)`; the topic's name means partition 0. Raises TopicNotFound."""
-        return 1 + len(self.topic(name).others)
+        return self.topic(name).partitions
 
     def state(self, name: str) -> TopicState:
         """The current state of a topic. Raises TopicNotFound."""
         return self.state_of(self.topic(name))
+
+    async def states_of(self, names: Sequence[str]) -> list[list[TopicState]]:
+        """The states of all partitions of each of these topics, ordered by number, also of those in other cells. Raises
+        TopicNotFound, Unavailable."""
+        roots = [self.topic(name) for name in names]
+        elsewhere = await self.placements.states([root for root in roots if root.placement is not None])
+        return [
+            [self._state_in(root, number, elsewhere.get(root.topic_id, {})) for number in range(root.partitions)]
+            for root in roots
+        ]
+
+    def _state_in(self, root: Topic, number: int, elsewhere: dict[int, TopicState]) -> TopicState:
+        if root.placement is None or root.placement.cells[number] == self.catalog.cell:
+            return self.state(address(root.name, number))
+        if number not in elsewhere:
+            raise NotReady()  # its cell has not been told yet that it counts
+        return elsewhere[number]
+
+    async def append_to(
+        self, topic: str, partition: int, records: StoredBodies, *, idempotency_key: str | None = None
+    ) -> Appended:
+        """`append` to a partition of a topic of this cell, which another cell may have."""
+        root = self.topic(topic)
+        cells = () if root.placement is None else root.placement.cells
+        where, options = address(topic, partition), WriteOptions(idempotency_key=idempotency_key)
+        if partition < len(cells) and cells[partition] != self.catalog.cell:
+            return await self.remote_writes.append(cells[partition], where, records, options)
+        return await self._append_for_neighbour(where, records, options)
+
+    async def _append_for_neighbour(
+        self, name: str, records: list[NewRecord] | PlainRecords | StoredBodies, options: WriteOptions
+    ) -> Appended:
+        return await self.append(
+            name,
+            records,
+            node=options.node,
+            idempotency_key=options.idempotency_key,
+            idempotency_strict=options.idempotency_strict,
+            create=False,
+            expected_seq=options.expected_seq,
+        )
 
     def topics(self, prefix: str = "", after: str = "", limit: int = 100) -> list[TopicState]:
         """Topics with names after `after`, ordered by the bytes of the name. States are of partition 0."""
@@ -528,7 +592,8 @@ class Engine:
         """Evict expired records of all partitions of these topics, as far as log and segments allow, so that states
         agree with reads. False: nothing had expired. Topics that do not exist are ignored; the name of a partition
         means its topic."""
-        found = (self.catalog.topics.get(split(name)[0]) for name in names)
+        topics = self.catalog.topics
+        found = (topics.get(split(name)[0]) or topics.get(name) for name in names)
         return await self.expiry.let_expire([topic for topic in found if topic is not None])
 
     async def put_topic(

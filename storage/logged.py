@@ -87,8 +87,15 @@ LOGGED: Final = (
     ),
     Event(
         "partition_lost", "error", "topic partition topic_id",
-        "Salvage found no data of a partition of the topic; the partition starts again, empty.",
+        "Salvage found no data of a partition of the topic, or a cell was restored as of another instant than the cell "
+        "of the topic; the partition starts again, empty.",
         "If you need its records, restore a backup.",
+    ),
+    Event(
+        "cells_to_tell", "info", "topic topic_id reason",
+        "Another cell did not answer when a topic of this cell was created, changed or deleted. It is told again every "
+        "second.",
+        _NONE,
     ),
     Event(
         "partitions_not_aligned", "warning", "topic error",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import islice
 from operator import attrgetter
 
@@ -101,24 +101,29 @@ def _snapshots(snapshotter: Snapshotter) -> list[Family]:
 
 
 def _topics(logs: Logs) -> list[Family]:
-    made = (topic for topic in logs.catalog.topics.values() if not topic.provisional and not topic.partition)
-    shown = list(islice(made, MAX_TOPIC_SERIES))
-    labels = [(("topic", topic.name),) for topic in shown]
+    made: dict[str, list[Topic]] = {}
+    for topic in logs.catalog.topics.values():
+        if topic.provisional or (topic.partition and not logs.catalog.is_foreign(topic.root_id)):
+            continue
+        # Of a topic of another cell: its partitions that are here.
+        made.setdefault(topic.title, []).extend((topic, *topic.others))
+    shown = list(islice(made.values(), MAX_TOPIC_SERIES))
+    labels = [(("topic", parts[0].title),) for parts in shown]
 
     def gauge(name: str, values: list[int]) -> Family:
         return METRICS.family(name, map(Sample, labels, values))
 
     return [
-        gauge("topics_topic_head_seq", [_sum(topic, _head) for topic in shown]),
-        gauge("topics_topic_earliest_seq", [_sum(topic, _earliest) for topic in shown]),
-        gauge("topics_topic_records", [_sum(topic, _count) for topic in shown]),
-        gauge("topics_topic_bytes", [_sum(topic, _bytes) for topic in shown]),
+        gauge("topics_topic_head_seq", [_sum(parts, _head) for parts in shown]),
+        gauge("topics_topic_earliest_seq", [_sum(parts, _earliest) for parts in shown]),
+        gauge("topics_topic_records", [_sum(parts, _count) for parts in shown]),
+        gauge("topics_topic_bytes", [_sum(parts, _bytes) for parts in shown]),
     ]
 
 
-def _sum(topic: Topic, figure: Callable[[Log], int]) -> int:
+def _sum(parts: Sequence[Topic], figure: Callable[[Log], int]) -> int:
     """Over all partitions, so that a rate of the heads counts all writes."""
-    return figure(topic.log) + sum(figure(part.log) for part in topic.others)
+    return sum(figure(part.log) for part in parts)
 
 
 _head, _count, _bytes = attrgetter("head"), attrgetter("count"), attrgetter("bytes")

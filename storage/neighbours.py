@@ -29,6 +29,11 @@ class Neighbours(Protocol):
         ...
 
     @property
+    def count(self) -> int:
+        """How many cells the set has."""
+        ...
+
+    @property
     def owner(self) -> Callable[[str], int]:
         """Returns the cell that has the topic of that name, or would have it, as far as this cell knows."""
         ...

@@ -239,7 +239,9 @@ class Dispatcher:
         cells = self.broker.cells
         if cells is not None:
             if route.has_topic:
-                cells.check_mine(request.values[route.named][0])
+                cells.check_mine(
+                    request.values[route.named][0], request.query_string if operation.of_partition else b""
+                )
             elif operation.owner is Owner.GRAPH:
                 cells.check_first("routers")
             elif operation.owner is Owner.GROUP:

@@ -136,8 +136,10 @@ class HotRequests:
     def begin(self, target: Target, headers: dict[bytes, bytes]) -> Request | None:
         """Begin a request that may be taken. None leaves it to the dispatcher, which refuses it and says why."""
         cells = self._broker.cells
-        if cells is not None and target.route.has_topic and not cells.is_mine(target.values[target.route.named][0]):
-            return None
+        if cells is not None and target.route.has_topic:
+            query = target.query if target.operation.of_partition else b""
+            if not cells.is_mine(target.values[target.route.named][0], query):
+                return None
         request = Request(self._broker, headers, target.query)
         request.route, request.operation, request.values = target.route, target.operation, target.values
         request.template = target.route.template

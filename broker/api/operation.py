@@ -91,6 +91,11 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     route: APIRoute | None = None
 
     @property
+    def of_partition(self) -> bool:
+        """Whether the query of its requests may name a partition of the topic in the path."""
+        return self.method == "POST" or not self.path.endswith("/{topic}")
+
+    @property
     def has_body(self) -> bool:
         """Whether its requests may have a body."""
         return self.method in WITH_BODY

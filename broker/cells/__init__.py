@@ -3,6 +3,7 @@
 Source: docs/cells.md.
 """
 
+from broker.cells.addresses import address_in
 from broker.cells.cells import Cells, Role
 from broker.cells.peers import Method, PeerError, Peers, PeerServer, PeerUnavailable
 from broker.cells.restarts import read_restarts, write_restarts
@@ -16,6 +17,7 @@ __all__ = [
     "PeerUnavailable",
     "Peers",
     "Role",
+    "address_in",
     "home_cell",
     "read_restarts",
     "write_restarts",

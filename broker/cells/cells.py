@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from broker.cells.addresses import address_in
 from broker.cells.neighbours import PeerNeighbours
 from broker.cells.peers import Method, Peers, PeerServer
 from storage import NotMine, home_cell
+from storage.records import address
 
 if TYPE_CHECKING:
     from storage import Engine
@@ -66,7 +68,8 @@ class Cells:
         self.handlers: dict[str, Method] = {"ready": _ready, **engine.methods_for_neighbours}
         self._server = PeerServer(role.peer_socket(self.me), self.handlers)
         engine.admin.check_home = self.check_mine
-        engine.join(PeerNeighbours(self.me, self.owner, self.home, self.peers))
+        engine.placements.is_on = True
+        engine.join(PeerNeighbours(self.me, self.count, self.owner, self.home, self.peers))
 
     async def start(self) -> None:
         """Accept calls from other cells. Called when the engine is ready."""
@@ -86,15 +89,31 @@ class Cells:
         home it is. For any other name it returns the home cell."""
         return self._engine.placing.owner(topic)
 
-    def is_mine(self, topic: str) -> bool:
-        """Whether this cell has this topic, or would have it."""
-        return self.owner(topic) == self.me
+    def cell_of(self, topic: str, partition: int) -> int:
+        """The cell that has this partition, as far as this cell knows: that of the topic knows it."""
+        at, topics = address(topic, partition), self._engine.catalog.topics
+        if at in topics:
+            return self.me
+        root = topics.get(topic)
+        placement = None if root is None else root.placement
+        if placement is not None and 0 <= partition < len(placement.cells):
+            return placement.cells[partition]
+        return self.owner(topic)
 
-    def check_mine(self, topic: str) -> None:
-        """Raises NotMine if another cell has this topic, or would have it."""
+    def is_mine(self, topic: str, query: bytes = b"") -> bool:
+        """Whether this cell has this topic, or would have it, or the partition of it that the query names."""
+        return self.owner(topic) == self.me or self._has_part(topic, query)
+
+    def check_mine(self, topic: str, query: bytes = b"") -> None:
+        """Raises NotMine if another cell has this topic, or would have it. A request whose query names a partition may
+        also come to the cell that has it."""
         owner = self.owner(topic)
-        if owner != self.me:
+        if owner != self.me and not self._has_part(topic, query):
             raise NotMine(topic, owner)
+
+    def _has_part(self, topic: str, query: bytes) -> bool:
+        at = address_in(topic, query)
+        return at != topic and at in self._engine.catalog.topics
 
     def check_home(self, name: str) -> None:
         """Raises NotMine if another cell is the home of this name."""

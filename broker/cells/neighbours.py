@@ -14,9 +14,12 @@ from broker.cells.peers import Peers
 class PeerNeighbours:
     """The other cells of the set, as an engine calls them. Used only on the event loop of the engine."""
 
-    def __init__(self, me: int, owner: Callable[[str], int], home: Callable[[str], int], peers: Peers) -> None:
+    def __init__(
+        self, me: int, count: int, owner: Callable[[str], int], home: Callable[[str], int], peers: Peers
+    ) -> None:
         """`owner`: returns the cell that has the topic of that name, or would have it; `home`: the name's home cell."""
         self.me = me
+        self.count = count
         self.owner = owner
         self.home = home
         self._peers = peers

@@ -11,7 +11,7 @@ import msgspec
 from broker.api import Dispatcher, Operation, Owner, Request, RouteTable, all_operations
 from broker.api.routes import WEBSOCKET_PATH, without_upgrade
 from broker.auth import NOTHING, Rule
-from broker.cells import home_cell
+from broker.cells import address_in, home_cell
 from broker.content import Answer
 from broker.gateway.asking import Asking
 from broker.gateway.backups import Backups
@@ -83,7 +83,9 @@ class GatewayApp:
         match operation.owner:
             case Owner.TOPIC:
                 at = parameters.index("topic")
-                return lambda request: forwarder.to_topic(request, request.values[at])
+                if not operation.of_partition:
+                    return lambda request: forwarder.to_topic(request, request.values[at])
+                return lambda request: forwarder.to_topic(request, address_in(request.values[at], request.query_string))
             case Owner.GROUP:
                 at, cells = parameters.index("group"), len(self.gateway.upstreams)
                 return lambda request: forwarder.to_cell(request, home_cell(request.values[at], cells))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from broker.api import MAX_HOT_BODY_BYTES, Dispatcher, Owner, Request, Sent, direct_target, request_id
 from broker.auth import READ
-from broker.cells import PeerUnavailable
+from broker.cells import PeerUnavailable, address_in
 from broker.content import Answer, BodyTooSlow
 from broker.gateway.exchange import Exchange
 from broker.gateway.forward import MAX_FOLLOWED, answered, cell_in
@@ -66,6 +66,8 @@ class HotForwards:
             return HotTarget(route, operation, values, query, b"", "") if operation.always else None
         whole = b"%b?%b" % (path, query) if query else path
         topic = values[route.named][0]
+        if query and operation.of_partition:
+            topic = address_in(topic, query)
         return HotTarget(route, operation, values, query, front(method, whole, list(headers.items())), topic)
 
     def begin(self, target: HotTarget, headers: dict[bytes, bytes]) -> HotCall:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 from broker.gateway.forward import Forwarder, cell_in
 from broker.gateway.heads import NOT_MINE, front, with_body
+from storage.records import split
 
 if TYPE_CHECKING:
     from broker.gateway.gateway import Gateway
@@ -26,14 +28,24 @@ class Locating:
         self._forwarder = forwarder
         self._known: OrderedDict[str, None] = OrderedDict()
 
+    def forget(self, topics: Iterable[str]) -> None:
+        """Ask for these topics, or partitions, again."""
+        for each in topics:
+            self._known.pop(each, None)
+            self._gateway.owners.forget(each)
+
     async def cell(self, topic: str, headers: dict[bytes, bytes]) -> int:
-        """The cell that has a topic. The first time, its home cell is asked. Raises PeerUnavailable."""
+        """The cell that has a topic, or a partition, by its address. The first time, its home cell is asked. Raises
+        PeerUnavailable."""
         owners = self._gateway.owners
         cell = owners.cell(topic)
         if topic in self._known:
             return cell
         given = [(name, headers[name]) for name in (b"host", b"authorization") if name in headers]
-        target = b"/v0/topics/%b" % quote(topic, safe="").encode()
+        title, partition = split(topic)
+        target = b"/v0/topics/%b" % quote(title, safe="").encode()
+        if partition:
+            target += b"/consumers?page_size=1&partition=%d" % partition
         exchange = await self._forwarder.begin(cell, with_body(front(b"GET", target, given), b""), changes=False)
         try:
             head = await exchange.head()

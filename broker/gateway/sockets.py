@@ -22,6 +22,7 @@ from broker.api import PATIENCE_S, by_name, request_id
 from broker.api.routes import WEBSOCKET, WEBSOCKET_PATH, refuse_socket
 from broker.cells import PeerUnavailable
 from broker.content import Answer, Receive, Scope, Send, errors
+from broker.gateway.partitions import divided, opened
 from broker.live import frames
 
 if TYPE_CHECKING:
@@ -34,7 +35,10 @@ _GOING_AWAY, _POLICY = 1001, 1008
 _MOST_WAITING: Final = 4
 #: The fields of the client's request that are forwarded to a cell.
 _FORWARDED: Final = (b"authorization", b"traceparent", b"tracestate")
-_OPS: Final = ("subscribe", "unsubscribe")
+_UNSUBSCRIBE: Final = "unsubscribe"
+_OPS: Final = ("subscribe", _UNSUBSCRIBE)
+#: The fields of a command that say where to start in its `topic`.
+_START: Final = ("partition", "partitions", "from_seq", "tail")
 _ANSWERS: Final = ("subscribed", "unsubscribed")
 
 
@@ -45,6 +49,19 @@ class _Command(msgspec.Struct):
     type: Any = None
     topic: Any = None
     topics: Any = None
+    partition: Any = None
+    partitions: Any = None
+    from_seq: Any = None
+    tail: Any = None
+
+    @property
+    def kind(self) -> Any:
+        return self.op if self.op is not None else self.type
+
+    @property
+    def word(self) -> str | None:
+        """The field that names the kind. None: neither does."""
+        return frames.OP if self.op is not None else frames.TYPE if self.type is not None else None
 
 
 class _Reply(msgspec.Struct):
@@ -116,10 +133,13 @@ class _Refused(Exception):
 class _Divided:
     """A command that was split between several cells, until all have answered."""
 
-    def __init__(self, waiting: set[int], request_id: Any) -> None:
-        self.waiting = waiting
+    def __init__(self, starts: dict[str, Any], by_cell: dict[int, dict[str, Any]], request_id: Any) -> None:
+        """`starts`: its topics. `by_cell`: those of each part."""
+        self.starts = starts
+        self.by_cell = by_cell
+        self.waiting = {*by_cell}
         self.request_id = request_id
-        self.answers: list[dict[str, Any]] = []
+        self.answers: dict[int, dict[str, Any]] = {}
         self.done = asyncio.Event()
 
 
@@ -210,9 +230,11 @@ class Conversation:
                     await (await self.connect(0)).send(message.get("bytes") or b"")
                     continue
                 command = _decoded(text)
-                by_cell = await self._owners(command)
+                self._word = command.word or self._word
+                starts = _starts(command)
+                by_cell = await self._owners(starts)
                 if len(by_cell) > 1:
-                    await self._divide(text, by_cell)
+                    await self._divide(text, starts, by_cell)
                     continue
                 cell = next(iter(by_cell), 0)
                 await (await self.connect(cell)).send(text)
@@ -220,34 +242,22 @@ class Conversation:
                 await self._lost(cell if isinstance(error, ConnectionClosed) else getattr(error, "cell", cell))
                 return
 
-    async def _owners(self, command: _Command) -> dict[int, list[str]]:
-        """The topics of a command by cell. Empty if any cell can say what is wrong with the command."""
-        kind = command.op if command.op is not None else command.type
-        self._word = frames.OP if command.op is not None else frames.TYPE if command.type is not None else self._word
-        names: list[str] = [command.topic] if isinstance(command.topic, str) else []
-        if kind in _OPS and command.topics is not None:
-            given: Any = command.topics
-            names += [name for name in _names(given) if isinstance(name, str)]
-        found: dict[int, list[str]] = {}
-        for name in dict.fromkeys(names):
-            found.setdefault(await self._locating.cell(name, self._headers), []).append(name)
-        return found
+    async def _owners(self, starts: dict[str, Any]) -> dict[int, dict[str, Any]]:
+        """The topics of a command by cell, each with where to start. Empty if any cell can say what is wrong with the
+        command."""
+        return (await divided(self._locating, starts, self._headers))[0]
 
-    async def _divide(self, text: str, by_cell: dict[int, list[str]]) -> None:
+    async def _divide(self, text: str, starts: dict[str, Any], by_cell: dict[int, dict[str, Any]]) -> None:
         """Send each cell its own part of a command."""
         whole = _object.decode(text)
-        topics = whole.get("topics")
-        starts: dict[str, Any] = {**topics} if isinstance(topics, dict) else {}
         number = f"gateway-{next(self._numbers)}"
-        self._divided[number] = _Divided({*by_cell}, whole.get("request_id", msgspec.UNSET))
-        for cell, names in by_cell.items():
-            its: dict[str, Any] = {name: starts.get(name) for name in names}
-            part = {**whole, "request_id": number}
-            if whole.get("topic") not in its:
-                part.pop("topic", None)
-            else:
-                del its[whole["topic"]]
-            part["topics"] = its if isinstance(topics, dict) else [*its]
+        self._divided[number] = _Divided(starts, by_cell, whole.pop("request_id", msgspec.UNSET))
+        whole.pop("topic", None)
+        ends = whole.get("op", whole.get("type")) == _UNSUBSCRIBE
+        if not ends:
+            whole = {field: value for field, value in whole.items() if field not in _START}
+        for cell, its in by_cell.items():
+            part = {**whole, "request_id": number, "topics": [*its] if ends else its}
             await (await self.connect(cell)).send(msgspec.json.encode(part).decode(), text=True)
 
     # -- from the cells ----------------------------------------------------------------------------------------------
@@ -281,7 +291,7 @@ class Conversation:
         divided = self._divided.get(number)
         if divided is None:
             return False
-        divided.answers.append(_object.decode(message))
+        divided.answers[cell] = _object.decode(message)
         divided.waiting.discard(cell)
         if divided.waiting:
             await divided.done.wait()
@@ -309,21 +319,37 @@ def _decoded(text: str) -> _Command:
         return _Command()  # the cell says what is wrong with it
 
 
+def _starts(command: _Command) -> dict[str, Any]:
+    """The topics of a command, each with where to start in it."""
+    if command.kind not in _OPS:
+        return {command.topic: None} if isinstance(command.topic, str) else {}
+    given: Any = command.topics
+    named: list[str] = [name for name in _names(given) if isinstance(name, str)]
+    own = {name: value for name in _START if (value := getattr(command, name)) is not None}
+    if command.kind == _UNSUBSCRIBE:  # its partitions are those of all its topics
+        starts: dict[str, Any] = dict.fromkeys(named, own)
+    else:
+        starts = {name: given[name] if isinstance(given, dict) else None for name in named}
+    return {command.topic: own, **starts} if isinstance(command.topic, str) else starts
+
+
 def _names(topics: Any) -> list[Any]:
     return [*topics] if isinstance(topics, dict | list) else []  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
 
 
 def _as_one(divided: _Divided) -> str:
     """The answer to a split command. It is an error if one cell refused its part."""
-    kinds = [each.get("op", each.get("type")) for each in divided.answers]
-    answer = dict(divided.answers[0])
-    failed = next((each for each, kind in zip(divided.answers, kinds, strict=True) if kind not in _ANSWERS), None)
+    answers = [*divided.answers.values()]
+    kinds = [each.get("op", each.get("type")) for each in answers]
+    answer = dict(answers[0])
+    failed = next((each for each, kind in zip(answers, kinds, strict=True) if kind not in _ANSWERS), None)
     if failed is not None:
         answer = dict(failed)
     elif isinstance(answer["topics"], dict):
-        answer["topics"] = {name: value for each in divided.answers for name, value in each["topics"].items()}
+        said = {cell: each["topics"] for cell, each in divided.answers.items()}
+        answer["topics"] = opened(divided.starts, divided.by_cell, said)
     else:
-        answer["topics"] = [name for each in divided.answers for name in each["topics"]]
+        answer["topics"] = [*dict.fromkeys(name for each in answers for name in each["topics"])]
     if divided.request_id is msgspec.UNSET:
         answer.pop("request_id", None)
     else:

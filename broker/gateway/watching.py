@@ -10,7 +10,7 @@ Source: docs/cells.md#the-gateway.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -23,6 +23,7 @@ from broker.gateway.asking import OK, Asking, Part, collected, refused
 from broker.gateway.exchange import Exchange
 from broker.gateway.forward import Forwarder, answered, request_front
 from broker.gateway.heads import with_body
+from broker.gateway.partitions import divided, opened
 from broker.live import Position, SessionNotFound, cursor, watch_options
 
 if TYPE_CHECKING:
@@ -69,27 +70,36 @@ class Watching:
         ):
             return (await self._asking.ask(request, 0, body=body)).to_client(request)  # this cell says what is wrong
         named: dict[str, Any] = {**topics}
-        by_cell: dict[int, dict[str, Any]] = {}
-        for name, start in named.items():
-            by_cell.setdefault(await self._locating.cell(name, request.headers), {})[name] = start
-        asked = [self._asking.ask(request, cell, body={**wanted, "topics": its}) for cell, its in by_cell.items()]
-        parts = await request.unless_gone(collected(asked))
-        return self._created(request, named, [*parts])
+        by_cell, asked_for = await divided(self._locating, named, request.headers)
+        parts = await self._ask(request, wanted, by_cell)
+        if refused(parts) is not None and any("/" in each for each in asked_for):
+            self._locating.forget(asked_for)  # the topic may have been made again since its partitions were found
+            by_cell, _ = await divided(self._locating, named, request.headers)
+            parts = await self._ask(request, wanted, by_cell)
+        return self._created(request, named, by_cell, [*parts])
 
-    def _created(self, request: Request, topics: dict[str, Any], parts: list[Part]) -> Answer:
+    async def _ask(
+        self, request: Request, wanted: dict[str, Any], by_cell: dict[int, dict[str, Any]]
+    ) -> Sequence[Part]:
+        asked = [self._asking.ask(request, cell, body={**wanted, "topics": its}) for cell, its in by_cell.items()]
+        return await request.unless_gone(collected(asked))
+
+    def _created(
+        self, request: Request, topics: dict[str, Any], by_cell: dict[int, dict[str, Any]], parts: list[Part]
+    ) -> Answer:
         if (refusal := refused(parts)) is not None:
             return refusal.to_client(request)
         answers: list[dict[str, Any]] = [msgspec.json.decode(part.body) for part in parts]
         sessions = [(part.cell, each["wid"].removeprefix(_WID)) for part, each in zip(parts, answers, strict=True)]
         wid = _WID + _NEXT.join(f"{cell}{_OF}{session}" for cell, session in sessions)
-        opened = {name: value for each in answers for name, value in each["topics"].items()}
+        said = {part.cell: each["topics"] for part, each in zip(parts, answers, strict=True)}
         performance = {name: value for each in answers for name, value in each["performance"].items()}
         performance["server_total_ms"] = round(request.elapsed_ms(), 3)
         answer = {
             **answers[0],
             "wid": wid,
             "stream_url": f"/v0/watch/{wid}",
-            "topics": {name: opened[name] for name in topics if name in opened},
+            "topics": opened(topics, by_cell, said),
             "performance": performance,
         }
         return Answer(msgspec.json.encode(answer))

@@ -112,6 +112,7 @@ def located(call: Call, scopes: Scopes, name: str, partition: int) -> tuple[str,
         if topic is not None and not topic.provisional:
             return partition_name, topic
         cluster.require_mine(call.broker, name)
+        call.broker.engine.logs.check_elsewhere(partition_name)
     raise TopicNotFound(name)
 
 

@@ -108,6 +108,13 @@ def cell_of_uuid(cells: Cells, uuid: bytes) -> int:
     return cell if cell < cells.count else cells.me
 
 
+def leader(broker: Node, topic: Topic, partition: int) -> int:
+    """The node that leads a partition of a topic of this cell."""
+    if topic.placement is None:
+        return node_id(broker)
+    return BROKER_ID + topic.placement.cells[partition]
+
+
 def require_mine(broker: Node, name: str) -> None:
     """Raises NotMine for a topic that another cell has, or would have."""
     cells = broker.cells
@@ -175,6 +182,18 @@ def with_uuid(engine: Engine, uuid: bytes) -> Topic | None:
     """The topic with that id; None if there is none."""
     found = engine.catalog.by_id.get(int.from_bytes(uuid[8:], "big")) if uuid.startswith(_UUIDS) else None
     return found if found is not None and not found.provisional and is_topic_name(found.name) else None
+
+
+def name_by_id(call: Call, uuid: bytes) -> str | None:
+    """The name of a topic with that id, of which this cell has partitions; None also if the key does not cover it."""
+    found = known_by_id(call, uuid)
+    if found is not None or not uuid.startswith(_UUIDS):
+        return None if found is None else found.name
+    parts = call.broker.engine.catalog.parts.get(int.from_bytes(uuid[8:], "big"), {})
+    title = next((part.title for part in parts.values()), None)
+    if title is None or not any(may(call.access, scopes, title) for scopes in (READ, WRITE, ADMIN, DELETE)):
+        return None
+    return title
 
 
 def known_by_id(call: Call, uuid: bytes) -> Topic | None:

@@ -83,6 +83,10 @@ class Cells(Protocol):
         """The cell that decides about a name."""
         ...
 
+    def cell_of(self, topic: str, partition: int) -> int:
+        """The cell that has this partition, as far as this cell knows: that of the topic knows it."""
+        ...
+
     def owner(self, topic: str) -> int:
         """The cell that has, or would have, a topic, as far as this one knows."""
         ...

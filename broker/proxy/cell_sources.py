@@ -7,7 +7,7 @@ Source: docs/cells.md#kafka-clients.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from broker.kafka.spread import Owners, ask_others
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from storage import Engine
 
 FACTS: Final = "proxy_facts"
+PARTS: Final = "proxy_parts"
 NAMES: Final = "proxy_names"
 READ: Final = "proxy_read"
 COMMIT: Final = "proxy_commit"
@@ -32,8 +33,10 @@ _GRACE_S: Final = 10.0
 #: The most topics of other cells about which facts are kept.
 _MAX_TOPICS: Final = 10_000
 
-#: Whether a topic keeps offsets; and of each partition its bounds, and the group's commit there with its metadata.
-_Facts = tuple[bool, list[tuple[int, int, tuple[int, str] | None]]]
+#: Of a partition: its bounds, the group's commit there with its metadata, and its cell.
+_Part = tuple[int, int, tuple[int, str] | None, int]
+#: Whether a topic keeps offsets; and its partitions.
+_Facts = tuple[bool, list[_Part]]
 
 
 class CellSources(Sources):
@@ -48,25 +51,36 @@ class CellSources(Sources):
         self._topics: dict[str, _Facts] = {}
         self._names: list[str] = []
         cells.handlers.update(
-            {FACTS: self._serve_facts, NAMES: self._serve_names, READ: self._serve_read, COMMIT: self._serve_commit}
+            {
+                FACTS: self._serve_facts,
+                PARTS: self._serve_parts,
+                NAMES: self._serve_names,
+                READ: self._serve_read,
+                COMMIT: self._serve_commit,
+            }
         )
 
     def _is_here(self, topic: str) -> bool:
-        return self._cells.owner(topic) == self._cells.me
+        """Whether the topic is in this cell with all its partitions."""
+        found = self.engine.catalog.topics.get(topic)
+        return self._cells.owner(topic) == self._cells.me and (found is None or found.placement is None)
 
     # -- for instances -------------------------------------------------------------------------------------------------
 
     async def look(self, group: str, topics: Collection[str], *, names: bool = False) -> None:
         async def at(topic: str) -> None:
             try:
-                keeps, parts = await self._owners.call(topic, FACTS, [group, topic])
+                asked = [group, topic]
+                is_here = self._cells.owner(topic) == self._cells.me
+                answer: Any = await (self._serve_facts(asked) if is_here else self._owners.call(topic, FACTS, asked))
             except Unavailable:
                 raise
             except StorageError:  # there is no such topic
                 self._topics.pop(topic, None)
                 self._facts.pop((group, topic), None)
                 return
-            found = keeps, [(first, end, None if said is None else (said[0], said[1])) for first, end, said in parts]
+            keeps, parts = answer
+            found: _Facts = keeps, [_part(*each) for each in parts]
             self._topics[topic] = self._facts[group, topic] = found
 
         if len(self._facts) >= _MAX_TOPICS:
@@ -115,8 +129,11 @@ class CellSources(Sources):
 
     async def commit(self, group: str, partition: Partition, offset: int, metadata: str | None = None) -> None:
         topic, number = partition
-        if self._is_here(topic):
+        cell = self._cells.cell_of(topic, number)
+        if cell == self._cells.me:
             await super().commit(group, partition, offset, metadata)
+        elif self._cells.owner(topic) == self._cells.me:
+            await self._cells.peers.call(cell, COMMIT, [group, topic, number, offset, metadata])
         else:
             await self._owners.call(topic, COMMIT, [group, topic, number, offset, metadata])
             self._note(group, partition, offset, metadata)
@@ -133,7 +150,7 @@ class CellSources(Sources):
         """The first cell that has records, or whose time is over, ends the wait for the others."""
         by_cell: dict[int, dict[Partition, int]] = {}
         for partition, at in positions.items():
-            by_cell.setdefault(self._owners.cell_of(partition[0]), {})[partition] = at
+            by_cell.setdefault(self._cell_of(partition), {})[partition] = at
         if by_cell.keys() == {self._cells.me}:
             return await super().read(positions, limits, parking)
         share = limits._replace(
@@ -167,6 +184,13 @@ class CellSources(Sources):
             raise failures[0]
         return merged
 
+    def _cell_of(self, partition: Partition) -> int:
+        topic, number = partition
+        known = self._topics.get(topic)
+        if not self._is_here(topic) and known is not None and number < len(known[1]):
+            return known[1][number][3]
+        return self._owners.cell_of(topic)
+
     async def _read_at(self, cell: int, positions: Mapping[Partition, int], limits: Limits) -> ProxyRead:
         if cell == self._cells.me:
             return await super().read(positions, limits, reading.Streaming())
@@ -187,12 +211,32 @@ class CellSources(Sources):
     async def _serve_facts(self, argument: Any) -> _Facts:
         group, topic = argument
         self._require(topic)
-        partitions = [(topic, number) for number in range(self._here.count(topic))]
-        if not partitions:
+        count = self._here.count(topic)
+        if not count:
             raise TopicNotFound(topic)
-        return self._here.keeps_offsets(topic), [
-            (*self._here.bounds(each), self._here.committed(group, each)) for each in partitions
+        by_cell: dict[int, list[int]] = {}
+        for number in range(count):
+            by_cell.setdefault(self._cells.cell_of(topic, number), []).append(number)
+        parts: dict[int, _Part] = {}
+        for cell, numbers in by_cell.items():
+            asked = [group, topic, numbers]
+            if cell == self._cells.me:
+                found = await self._serve_parts(asked)
+            else:
+                found = await self._cells.peers.call(cell, PARTS, asked)
+            parts |= {number: _part(*each) for number, each in zip(numbers, found, strict=True)}
+        return self._here.keeps_offsets(topic), [parts[number] for number in range(count)]
+
+    async def _serve_parts(self, argument: Any) -> list[_Part]:
+        """The facts about partitions of this cell."""
+        group, topic, numbers = argument
+        return [
+            (*self._here.bounds((topic, each)), self._committed_here(group, (topic, each)), self._cells.me)
+            for each in numbers
         ]
+
+    def _committed_here(self, group: str, partition: Partition) -> tuple[int, str] | None:
+        return offsets.committed(self.engine, group, partition) if group else None
 
     async def _serve_names(self, argument: object) -> list[str]:
         return [*self._here.names()]
@@ -206,12 +250,20 @@ class CellSources(Sources):
 
     async def _serve_commit(self, argument: Any) -> None:
         group, topic, number, offset, metadata = argument
-        self._require(topic)
+        cell = self._cells.cell_of(topic, number)
+        if cell != self._cells.me:
+            self._require(topic)
+            await self._cells.peers.call(cell, COMMIT, argument)
+            return
         await offsets.commit(self.engine, group, (topic, number), offset, metadata)
 
     def _require(self, topic: str) -> None:
-        if not self._is_here(topic):
+        if self._cells.owner(topic) != self._cells.me:
             raise NotMine(topic, self._cells.owner(topic))
+
+
+def _part(first: int, end: int, committed: Sequence[Any] | None, cell: int) -> _Part:
+    return first, end, None if committed is None else (committed[0], committed[1]), cell
 
 
 def _record(

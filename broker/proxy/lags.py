@@ -27,8 +27,9 @@ async def groups(broker: ProxyNode, prefixes: tuple[str, ...]) -> list[str]:
     found = {*broker.proxy.groups(), *broker.kafka_groups.known()}
     async for topic in in_slices(_topics(engine, prefixes)):
         for number in range(topic.config.partitions):
-            for consumer in engine.catalog.topics[address(topic.name, number)].log.consumers.named(GROUP_PREFIX, ""):
-                found.add(group_of(consumer.name) or "")
+            part = engine.catalog.topics.get(address(topic.name, number))
+            if part is not None:  # else it is in another cell
+                found |= {group_of(each.name) or "" for each in part.log.consumers.named(GROUP_PREFIX, "")}
     if broker.cells is not None:
         await broker.kafka_offsets.look(None)
         of_all = broker.kafka_offsets.topics_of_all()
@@ -49,9 +50,10 @@ async def lags(broker: ProxyNode, group: str, prefixes: tuple[str, ...]) -> list
     found: list[Lag] = []
     async for topic in in_slices(_topics(engine, prefixes)):
         for number in range(topic.config.partitions):
-            log = engine.catalog.topics[address(topic.name, number)].log
-            consumer = log.consumers.by_name.get(name or "")
-            if consumer is not None:
+            part = engine.catalog.topics.get(address(topic.name, number))
+            consumer = None if part is None else part.log.consumers.by_name.get(name or "")
+            if part is not None and consumer is not None:
+                log = part.log
                 owner = owners.get((topic.name, number), _NOBODY)
                 offset = engine.consumers.committed(address(topic.name, number), consumer.name).seq
                 found.append(Lag(topic.name, number, offset, log.head, owner.id, owner.instance_id, owner.client_id))
@@ -66,7 +68,8 @@ async def _lags_elsewhere(
 ) -> list[Lag]:
     """Those in topics of other cells. Raises Unavailable."""
     topics, sources = broker.engine.catalog.topics, broker.proxy.sources
-    committed = [each for each in await broker.kafka_offsets.find_all(group) if each.topic not in topics]
+    found_all = await broker.kafka_offsets.find_all(group)
+    committed = [each for each in found_all if not _is_counted(topics, each.topic, each.partition)]
     if prefixes:
         committed = [each for each in committed if each.topic.startswith(prefixes)]
     await sources.look(group, {each.topic for each in committed})
@@ -84,3 +87,8 @@ def _topics(engine: Engine, prefixes: tuple[str, ...]) -> Iterator[Topic]:
     named = engine.catalog.named
     found = [topic for prefix in narrowed(prefixes, "") for topic in named(prefix, "") if not topic.provisional]
     return iter(topic for topic in found if engine.catalog.topics.get(topic.name) is topic)
+
+
+def _is_counted(topics: Mapping[str, Topic], topic: str, partition: int) -> bool:
+    """Whether the topic and the partition are both in this cell."""
+    return topic in topics and address(topic, partition) in topics

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 
 def keeps_offsets(engine: Engine, topic: str) -> bool:
-    """Whether a topic can have consumers; queues and topics in memory cannot. Raises TopicNotFound."""
+    """Whether a topic, or a partition by its address, can have consumers; queues and topics in memory cannot. Raises
+    TopicNotFound."""
     config = engine.topic(topic).config
     return config.type is TopicType.LOG and config.durability is not Durability.EPHEMERAL
 
@@ -29,7 +30,7 @@ def committed(engine: Engine, group: str, partition: Partition) -> tuple[int, st
 
     The offset may be negative or beyond the head: groups may commit any number. Raises TopicNotFound.
     """
-    if not keeps_offsets(engine, partition[0]):
+    if not keeps_offsets(engine, address(*partition)):
         return None
     try:
         found = engine.consumers.committed(address(*partition), _name(group))

@@ -93,7 +93,7 @@ async def _append(
 ) -> Sequence[ProducedRecord]:
     stored = await _stored(batch)
     try:
-        done = await broker.engine.append(address(topic, partition), stored, idempotency_key=key)
+        done = await broker.engine.append_to(topic, partition, stored, idempotency_key=key)
     except StorageError as error:
         return [ProducedRecord(None, None, number_of(error), error.message)] * len(batch.keys)
     first = done.first_seq - 1

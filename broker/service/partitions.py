@@ -39,15 +39,17 @@ def at(engine: Engine, topic: str, partition: int | None, field: str = "partitio
     check_topic_name(topic)
     if not partition:
         return topic
+    if (where := address(topic, partition)) in engine.catalog.topics:
+        return where
     there = engine.partitions(topic)
     if partition >= there:
         raise InvalidRequest(f"{field}: {topic} has {there}, counted from 0.", field=field)
     return address(topic, partition)
 
 
-def states(engine: Engine, topic: str) -> list[TopicState]:
-    """The states of all partitions of a topic, ordered by number. Raises TopicNotFound."""
-    return [engine.state(address(topic, partition)) for partition in range(engine.partitions(topic))]
+async def states(engine: Engine, topic: str) -> list[TopicState]:
+    """The states of all partitions of a topic, ordered by number. Raises TopicNotFound, Unavailable."""
+    return (await engine.states_of([topic]))[0]
 
 
 def figures(states: list[TopicState]) -> list[PartitionState]:

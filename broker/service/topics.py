@@ -121,7 +121,7 @@ async def describe(engine: Engine, topic: str, *, touch: bool) -> TopicState:
     await engine.let_expire((topic,))
     if touch:
         engine.touch(topic)
-    return partitions.summed(partitions.states(engine, topic))
+    return partitions.summed(await partitions.states(engine, topic))
 
 
 async def page(
@@ -137,17 +137,21 @@ async def page(
     found = list(islice(_named(engine, names, after, size + 1), size + 1))
     if await engine.let_expire([state.topic for state in found if state.config.ttl_ms]):
         found = list(islice(_named(engine, names, after, size + 1), size + 1))
-    if len(found) <= size:
-        return found, None
-    return found[:size], encode_cursor(found[size - 1].topic)
+    shown = await _summed(engine, found[:size])
+    return shown, None if len(found) <= size else encode_cursor(shown[-1].topic)
 
 
 def _named(engine: Engine, prefixes: tuple[str, ...], after: str, limit: int) -> Iterator[TopicState]:
     # The prefixes are sorted and none is within another, so the names of one prefix after the other are sorted, too.
     for prefix in prefixes:
-        for state in engine.topics(prefix=prefix, after=after, limit=limit):
-            several = state.config.partitions > 1
-            yield partitions.summed(partitions.states(engine, state.topic)) if several else state
+        yield from engine.topics(prefix=prefix, after=after, limit=limit)
+
+
+async def _summed(engine: Engine, states: list[TopicState]) -> list[TopicState]:
+    """The same states, with the counts of all partitions."""
+    several = [state.topic for state in states if state.config.partitions > 1]
+    found = dict(zip(several, await engine.states_of(several), strict=True))
+    return [partitions.summed(found[state.topic]) if state.topic in found else state for state in states]
 
 
 async def delete(engine: Engine, topic: str, *, if_empty: bool) -> list[str] | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import islice
+from collections.abc import Iterator
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from storage.metric_table import MAX_TOPIC_SERIES, METRICS, Family, Sample
@@ -17,6 +18,12 @@ if TYPE_CHECKING:
     from storage.state.consumers import Consumer
 
 
+def _foreign_parts(logs: Logs) -> Iterator[Topic]:
+    """The partitions of topics of other cells."""
+    catalog = logs.catalog
+    return (topic for topic in catalog.topics.values() if topic.partition and catalog.is_foreign(topic.root_id))
+
+
 def collect_consumers(logs: Logs, consumers: Consumers, reclaim: Reclaim) -> list[Family]:
     """Metric families of consumers; none before the engine is ready."""
     if not logs.ready:
@@ -25,7 +32,7 @@ def collect_consumers(logs: Logs, consumers: Consumers, reclaim: Reclaim) -> lis
         islice(
             (
                 (partition, each)
-                for topic in logs.catalog.named("", "")
+                for topic in chain(logs.catalog.named("", ""), _foreign_parts(logs))
                 for partition in (topic, *topic.others)
                 for each in partition.log.consumers.named()
             ),

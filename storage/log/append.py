@@ -586,6 +586,7 @@ class Write:
     def _check_new_topic(self) -> Blocker | None:
         """The checks of a write that creates its topic."""
         if not self.create or is_address(self.name):
+            self.appender.logs.check_elsewhere(self.name)
             raise TopicNotFound(self.name)
         appender, logs, config = self.appender, self.appender.logs, self._new_config()
         check_cleanup(config, "config.")

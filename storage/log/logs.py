@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from storage.errors import NotReady, ShuttingDown, TopicNotFound
+from storage.errors import NotMine, NotReady, ShuttingDown, TopicNotFound
 from storage.format import control
 from storage.log.encode import EncodedUnit, encode_controls
 from storage.log.fetch import WalFetcher
@@ -15,6 +15,7 @@ from storage.log.validation import check_address
 from storage.log.writer import Shard
 from storage.neighbours import Neighbours
 from storage.platform import Runtime
+from storage.records import split
 from storage.state import Catalog, Log, LossRange, Topic
 
 
@@ -69,8 +70,22 @@ class Logs:
         topic = self.catalog.topics.get(name)
         if topic is None or topic.provisional:
             check_address(name)
+            self.check_elsewhere(name)
             raise TopicNotFound(name)
         return topic
+
+    def check_elsewhere(self, name: str) -> None:
+        """Raises NotMine for a partition that is in another cell, and NotReady for one of another cell's topic of which
+        that cell has not said yet whether it counts."""
+        title, partition = split(name)
+        root = self.catalog.topics.get(title)
+        placement = None if root is None else root.placement
+        if placement is not None and 0 < partition < len(placement.cells):
+            cell = placement.cells[partition]
+            if cell != self.catalog.cell:
+                raise NotMine(name, cell)
+        if name in self.catalog.uncounted:
+            raise NotReady()
 
     @property
     def failed_shards(self) -> list[tuple[int, int | None]]:

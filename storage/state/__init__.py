@@ -11,6 +11,8 @@ from storage.state.lookup import FoundRecords, LookedUp, look_up, plan, tag_matc
 from storage.state.manifest import COLD, HOT, UNKNOWN, Details, Manifest, Segment, SegmentState, Times, opened
 from storage.state.partition_rules import check_partitions, check_unpartitioned
 from storage.state.partition_sets import creation, reconcile_partitions
+from storage.state.placement import CELLS, COUNTS, SPREAD, TO_TELL, Placement, ToTell, to_tell_of
+from storage.state.placement import encode as encode_placement
 from storage.state.producer_table import MAX_EPOCH, MAX_PRODUCER_ID, MAX_SEQUENCE, ProducerSection, ProducerTable, Sent
 from storage.state.retained import Eviction, Written
 from storage.state.state_table import CODEC, OFFSET, PRODUCER, OwnStates, StatesSection, StateTable
@@ -18,14 +20,18 @@ from storage.state.tail import BatchSlice, SliceColumns, consecutive_ranges
 from storage.state.watermarks import LossRange
 
 __all__ = [
+    "CELLS",
     "CODEC",
     "COLD",
+    "COUNTS",
     "HOT",
     "MAX_EPOCH",
     "MAX_PRODUCER_ID",
     "MAX_SEQUENCE",
     "OFFSET",
     "PRODUCER",
+    "SPREAD",
+    "TO_TELL",
     "UNKNOWN",
     "BatchSlice",
     "Catalog",
@@ -38,6 +44,7 @@ __all__ = [
     "LossRange",
     "Manifest",
     "OwnStates",
+    "Placement",
     "ProducerSection",
     "ProducerTable",
     "Remembered",
@@ -49,12 +56,14 @@ __all__ = [
     "StateTable",
     "StatesSection",
     "Times",
+    "ToTell",
     "Topic",
     "Written",
     "check_partitions",
     "check_unpartitioned",
     "consecutive_ranges",
     "creation",
+    "encode_placement",
     "key_digest",
     "leases_durable",
     "look_up",
@@ -64,4 +73,5 @@ __all__ = [
     "shard_of",
     "tag_match",
     "tag_predicate",
+    "to_tell_of",
 ]

@@ -23,6 +23,7 @@ from storage.records import ProducerBatch, address, cell_of, first_id
 from storage.state.keys import KeyRing, Remembered, key_digest
 from storage.state.log import Log
 from storage.state.lookup import LookedUp
+from storage.state.placement import CELLS, COUNTS, SPREAD, TO_TELL, Placement, placement_of
 from storage.state.producer_table import ProducerTable
 from storage.state.queues import LeaseTable, limits_of
 from storage.state.routers import Router, Routes
@@ -55,6 +56,7 @@ class Topic:
         "others",
         "partition",
         "paused",
+        "placement",
         "provisional",
         "root_id",
         "routed",
@@ -72,6 +74,8 @@ class Topic:
         self.config = config
         #: In partition 0: partitions 1, 2, …, as many as count.
         self.others: tuple[Topic, ...] = ()
+        #: In partition 0: the cells of the partitions; None: all are in this one. `others` are those in this one.
+        self.placement: Placement | None = None
         #: In partition 0: the partition for the next write without a tag.
         self.next_partition = 0
         #: In partition 0: where writes with a key in progress go, by the key's digest.
@@ -89,6 +93,11 @@ class Topic:
         """The logs of this partition: one."""
         return (self.log,)
 
+    @property
+    def partitions(self) -> int:
+        """In partition 0: the number of partitions that can be written to, in all cells."""
+        return 1 + len(self.others) if self.placement is None else len(self.placement.cells)
+
 
 class Catalog:
     """Topics by name, logs by topic_id."""
@@ -103,6 +112,8 @@ class Catalog:
         self.partitioned: set[str] = set()
         #: By topic_id of partition 0: the partitions above 0, whether partition 0 counts them or not.
         self.parts: dict[int, dict[int, Topic]] = {}
+        #: By address: partitions of topics of other cells, of which those have not said yet that they count.
+        self.uncounted: dict[str, Topic] = {}
         self._names: list[str] = []  # sorted
         self.usage = Usage()
         self.routes = Routes()
@@ -207,6 +218,8 @@ class Catalog:
         topic.paused = bool(value.paused)
         if topic.partition:
             self.parts.setdefault(root_id, {})[topic.partition] = topic
+            if self.is_foreign(root_id):
+                self.uncounted[topic.name] = topic
         else:
             if topic.name not in self.topics:
                 insort(self._names, topic.name)
@@ -217,6 +230,8 @@ class Catalog:
 
     def link(self, root: Topic) -> None:
         """Make the partitions that partition 0 counts known by their addresses."""
+        if root.placement is not None and root.config.partitions > 1:
+            self.partitioned.add(root.name)
         parts = self.parts.get(root.topic_id)
         if parts is None:
             return
@@ -227,9 +242,19 @@ class Catalog:
         if root.others:
             self.partitioned.add(root.name)
 
+    def count(self, part: Topic) -> None:
+        """Find this partition of a topic of another cell by its address from now on: that cell says that it counts."""
+        if self.uncounted.get(part.name) is part:
+            del self.uncounted[part.name]
+        known = self.topics.get(part.name)
+        if known is None or known.root_id <= part.root_id:  # else it is of a topic that was there before
+            self.topics[part.name] = part
+
     def remove(self, topic: Topic) -> None:
         """Forget a log and release its usage. Without partition 0, only frames find the other partitions."""
         self.by_id.pop(topic.topic_id, None)
+        if self.uncounted.get(topic.name) is topic:
+            del self.uncounted[topic.name]
         self.consumer_changes += 1
         for each in (topic, *topic.others):
             if self.topics.get(each.name) is each:
@@ -392,13 +417,29 @@ class Catalog:
         if topic_id == 0:
             self.states.table.apply(value)
             self.states.section = None
+            if value.kind == TO_TELL:
+                self.see_id(int(value.key))
             return
-        log = self.log(topic_id)
-        if log is not None:
+        topic = self.by_id.get(topic_id)
+        if topic is not None:
+            log = topic.log
             if log.states is None:
                 log.states = StateTable()
             log.states.apply(value)
             log.section = None
+            if value.kind == SPREAD and not self.usage.replaying:
+                self.take_spread(topic)
+
+    def take_spread(self, topic: Topic) -> None:
+        """Take what the values of a partition's log say about partitions in other cells."""
+        if topic.log.states is None:
+            return
+        if topic.partition:
+            if self.is_foreign(topic.root_id) and topic.log.states.get(SPREAD, COUNTS) is not None:
+                self.count(topic)
+        elif (cells := topic.log.states.get(SPREAD, CELLS)) is not None:
+            topic.placement = placement_of(cells)
+            self._link_live(topic)
 
     def _moved(self, topic_id: int, ts: int, value: control.Moved) -> None:
         log = self.log(topic_id)

@@ -23,6 +23,7 @@ import structlog
 from storage.errors import MetadataLost
 from storage.format import control
 from storage.state.catalog import Catalog, Topic
+from storage.state.placement import COUNTS, SPREAD, TO_TELL
 
 _log = structlog.get_logger("storage")
 
@@ -35,6 +36,7 @@ def reconcile_partitions(catalog: Catalog, *, salvaging: bool) -> None:
     with a new epoch; its TopicCreate is in `catalog.unannounced`.
     """
     newest: dict[tuple[int, int], Topic] = {}
+    _reconcile_spread(catalog)
     for topic in sorted(catalog.by_id.values(), key=attrgetter("topic_id")):
         if not topic.partition or catalog.is_foreign(topic.root_id):
             continue  # partition 0 of another cell decides about it there
@@ -51,7 +53,10 @@ def reconcile_partitions(catalog: Catalog, *, salvaging: bool) -> None:
         catalog.parts.setdefault(root_id, {})[partition] = topic
     for root in [topic for topic in catalog.by_id.values() if not topic.partition and topic.config.partitions > 1]:
         parts = catalog.parts.get(root.topic_id, {})
-        missing = [partition for partition in range(1, root.config.partitions) if partition not in parts]
+        here = range(1, root.config.partitions)
+        missing = [
+            partition for partition in here if partition not in parts and not _elsewhere(catalog, root, partition)
+        ]
         if missing and not salvaging:
             raise MetadataLost(
                 f"Partition {missing[0]} of topic {root.name!r} is not in the log, though partition 0 counts "
@@ -60,6 +65,38 @@ def reconcile_partitions(catalog: Catalog, *, salvaging: bool) -> None:
         for partition in missing:
             _begin_anew(catalog, root, partition)
         catalog.link(root)
+
+
+def _elsewhere(catalog: Catalog, root: Topic, partition: int) -> bool:
+    """Whether this partition is in another cell."""
+    cells = root.placement.cells if root.placement is not None else ()
+    return partition < len(cells) and cells[partition] != catalog.cell
+
+
+def _reconcile_spread(catalog: Catalog) -> None:
+    """Take what logs say about partitions in other cells. A partition may be there twice, if its deletion could not be
+    written: the one that counts stays, or the newer one."""
+    for key, _ in catalog.states.table.items(TO_TELL):
+        catalog.see_id(int(key))
+    known: dict[tuple[int, int], Topic] = {}
+    for topic in sorted(catalog.by_id.values(), key=attrgetter("topic_id")):
+        catalog.take_spread(topic)
+        if topic.partition and catalog.is_foreign(topic.root_id):
+            partition_id = topic.root_id, topic.partition
+            older = known.get(partition_id)
+            known[partition_id] = topic
+            if older is not None:
+                gone = topic if _counts(older) else older
+                known[partition_id] = older if gone is topic else topic
+                _supersede(catalog, gone)
+    for (root_id, partition), topic in known.items():
+        catalog.parts.setdefault(root_id, {})[partition] = topic
+        if not _counts(topic):
+            catalog.uncounted[topic.name] = topic
+
+
+def _counts(topic: Topic) -> bool:
+    return topic.log.states is not None and topic.log.states.get(SPREAD, COUNTS) is not None
 
 
 def _supersede(catalog: Catalog, topic: Topic) -> None:

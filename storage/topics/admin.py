@@ -13,7 +13,7 @@ docs/reference/guarantees.md#durability-classes.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -46,13 +46,17 @@ from storage.log import (
 from storage.records import DeletedRecords, TagMatch
 from storage.segments import DetailsCache, SegmentGone, look_into
 from storage.state import (
+    CELLS,
+    SPREAD,
     Eviction,
     FoundRecords,
     Log,
     LookedUp,
+    Placement,
     Topic,
     check_partitions,
     creation,
+    encode_placement,
     leases_durable,
     look_up,
     plan,
@@ -60,6 +64,7 @@ from storage.state import (
 )
 from storage.state.queues import lease_frames
 from storage.topics.expiry import Expiry
+from storage.topics.placements import Placements
 
 _log = structlog.get_logger("storage")
 
@@ -97,8 +102,11 @@ class TopicAdmin:
     queues: TopicQueues
     consumers: TopicConsumers
 
-    def __init__(self, logs: Logs, reservations: Reservations, expiry: Expiry, details: DetailsCache) -> None:
+    def __init__(
+        self, logs: Logs, reservations: Reservations, expiry: Expiry, details: DetailsCache, placements: Placements
+    ) -> None:
         self._logs = logs
+        self.placements = placements
         self._reservations = reservations
         self._expiry = expiry
         self._details = details
@@ -148,7 +156,7 @@ class TopicAdmin:
             config = msgspec.structs.replace(config, partitions=topic.config.partitions)
         check_partitions(self._logs.catalog, self._logs.options, name, config, topic)
         if any(self._differs(each, config) for each in (topic, *topic.others)):
-            await self._exclusively((topic, *topic.others), self._change_all(topic, config))
+            await self.exclusively((topic, *topic.others), self._change_all(topic, config))
         return False
 
     async def alter(self, name: str, changed: Callable[[TopicConfig], TopicConfig]) -> None:
@@ -181,14 +189,16 @@ class TopicAdmin:
             logs.catalog.remove(topic)
             raise
         if config.partitions > 1:
-            return await self._exclusively((topic,), self._create_all(topic, creating))
-        await asyncio.shield(self._submit_creation(topic, creating))
+            return await self.exclusively((topic,), self._create_all(topic, creating))
+        await asyncio.shield(self.submit_creation(topic, creating))
         return True
 
-    def _submit_creation(self, topic: Topic, creating: control.TopicCreate) -> asyncio.Future[int | None]:
-        """The frames that create one partition."""
+    def submit_creation(
+        self, topic: Topic, creating: control.TopicCreate, placement: Placement | None = None
+    ) -> asyncio.Future[int | None]:
+        """The frames that create one partition. `placement`: for partition 0, if others are in other cells."""
         logs = self._logs
-        values: list[control.Control] = [creating]
+        values: list[control.Control] = [creating, *_placement_frames(placement)]
         if (reserve := self._reservations.first(topic, 0)) is not None:
             values.append(reserve)
         encoded = encode_controls(values, topic.topic_id, logs.now_ms())
@@ -196,46 +206,66 @@ class TopicAdmin:
 
     # -- several partitions ------------------------------------------------------------------------------------------
 
-    async def _create_partitions(self, root: Topic, config: TopicConfig, first: int) -> list[Topic]:
-        """Partitions `first` and up, as many as `config` says; durable on return, and not found by anybody yet.
+    async def _create_partitions(
+        self, root: Topic, config: TopicConfig, first: int, placement: Placement | None
+    ) -> list[Topic]:
+        """Partitions `first` and up, as many as `config` says; durable on return, and not found by anybody yet. Returns
+        those in this cell.
 
-        Raises Unavailable; then there are none of them.
+        Raises Unavailable; then there are none of them, or those in other cells are deleted when these are told.
         """
         logs = self._logs
         made: list[Topic] = []
         pending: list[asyncio.Future[int | None]] = []
         try:
-            for partition in range(first, config.partitions):
+            for partition in self._here(placement, range(first, config.partitions)):
                 topic_id = logs.catalog.claim_topic_id(logs.shard_is_open)
                 value = creation(root.title, root.topic_id, partition, config.partitions, topic_id, config.to_map())
                 topic = logs.catalog.add(topic_id, value)
                 topic.provisional = True
                 made.append(topic)
                 logs.shards[topic.log.shard].refuse_when_full()
-                pending.append(self._submit_creation(topic, value))
+                pending.append(self.submit_creation(topic, value))
+            if placement is not None:
+                await self.placements.make(root, config, placement)
             await asyncio.gather(*pending)
         except StorageError:
             await asyncio.gather(*pending, return_exceptions=True)
-            await self._discard(made)
+            await self.discard(made)
             raise
         return made
 
+    def _here(self, placement: Placement | None, partitions: Iterable[int]) -> list[int]:
+        """Those of these partitions that are in this cell."""
+        cell = self._logs.catalog.cell
+        return [each for each in partitions if placement is None or placement.cells[each] == cell]
+
     async def _create_all(self, topic: Topic, creating: control.TopicCreate) -> bool:
         """All partitions of a topic whose partition 0 is provisional. False: that one has gone, nothing was created."""
+        placement = self.placements.placement_for(topic, topic.config)
+        try:
+            async with self.placements.changing(topic, placement):
+                return await self._create_at(topic, creating, placement)
+        except StorageError:
+            if topic.provisional:
+                self._forget_unmade(topic)
+            raise
+
+    async def _create_at(self, topic: Topic, creating: control.TopicCreate, placement: Placement | None) -> bool:
         logs = self._logs
         made: list[Topic] = []
         try:
-            made = await self._create_partitions(topic, topic.config, 1)
+            made = await self._create_partitions(topic, topic.config, 1, placement)
             if logs.catalog.by_id.get(topic.topic_id) is not topic:
-                await self._discard(made)  # its shard failed or filled up meanwhile
+                await self.discard(made)  # its shard failed or filled up meanwhile
                 return False
-            await self._submit_creation(topic, creating)
+            await self.submit_creation(topic, creating, placement)
         except StorageFailed:
             self._forget_unmade(topic)
             raise  # partition 0 may be in the log: only the next start knows whether the others count
         except StorageError:
             self._forget_unmade(topic)
-            await self._discard(made)
+            await self.discard(made)
             raise
         return True
 
@@ -246,43 +276,49 @@ class TopicAdmin:
     async def _change_all(self, topic: Topic, config: TopicConfig) -> None:
         """The config of partition 0 counts: what fails for the others is done by the next PUT of the same config, or by
         the next start."""
+        placement = self.placements.placement_for(topic, config)
+        async with self.placements.changing(topic, placement):
+            await self._change_at(topic, config, placement)
+
+    async def _change_at(self, topic: Topic, config: TopicConfig, placement: Placement | None) -> None:
         logs = self._logs
         for each in (topic, *topic.others):
             logs.shards[each.log.shard].refuse_when_full()
             await self.consumers.check_change(each, config)
-        made = await self._create_partitions(topic, config, topic.config.partitions)
+        await self.placements.hold(topic, config)
+        made = await self._create_partitions(topic, config, topic.config.partitions, placement)
         before = topic.others
         try:
             # A router may have come meanwhile.
             check_partitions(logs.catalog, logs.options, topic.name, config, topic)
-            await self._change(topic, config)
+            await self.change(topic, config, placement=placement if placement != topic.placement else None)
         except StorageFailed:
-            raise  # as in `_create_all`
+            raise  # as in `_create_at`
         except StorageError:
             if topic.config.partitions < config.partitions:
-                await self._discard(made)
+                await self.discard(made)
             raise
         if before:
-            await asyncio.gather(*(self._change(each, config) for each in before))
+            await asyncio.gather(*(self.change(each, config) for each in before))
 
-    async def _discard(self, made: list[Topic]) -> None:
+    async def discard(self, made: list[Topic]) -> None:
         """Delete partitions that do not count after all. If the log cannot take that now, the next start does it."""
         pending: list[asyncio.Future[int | None]] = []
         for topic in made:
             if topic.provisional:
                 self._logs.catalog.remove(topic)
             else:
-                pending.append(self._submit_deletion(topic))
+                pending.append(self.submit_deletion(topic))
         await _wait_deleted(pending)
 
-    def _submit_deletion(self, topic: Topic) -> asyncio.Future[int | None]:
+    def submit_deletion(self, topic: Topic) -> asyncio.Future[int | None]:
         """The frame that deletes one partition."""
         encoded = encode_controls([control.TopicDelete(name=topic.title)], topic.topic_id, self._logs.now_ms())
         return self._logs.submit_controls(topic.log, encoded, frees=True)
 
     # -- changing ----------------------------------------------------------------------------------------------------
 
-    async def _exclusively(self, topics: Sequence[Topic], work: Coroutine[None, None, Result]) -> Result:
+    async def exclusively(self, topics: Sequence[Topic], work: Coroutine[None, None, Result]) -> Result:
         """Run a change while all writes to the topic wait. It continues when its caller is cancelled."""
         task = asyncio.ensure_future(work)
         changing = self._logs.changing
@@ -314,14 +350,17 @@ class TopicAdmin:
         topic = self._logs.topic(name)
         behind = [each for each in topic.others if each.config != topic.config]
         if behind and topic.topic_id not in self._logs.changing:
-            await self._exclusively((topic, *topic.others), self._follow(behind, topic.config))
+            await self.exclusively((topic, *topic.others), self._follow(behind, topic.config))
 
     async def _follow(self, behind: Sequence[Topic], config: TopicConfig) -> None:
         for each in behind:
-            await self._change(each, config)
+            await self.change(each, config)
 
-    async def _change(self, topic: Topic, config: TopicConfig, *, paused: bool | None = None) -> None:
-        """Replace the config of one partition; durable on return. Nobody writes to it meanwhile."""
+    async def change(
+        self, topic: Topic, config: TopicConfig, *, paused: bool | None = None, placement: Placement | None = None
+    ) -> None:
+        """Replace the config of one partition, and in partition 0 the placement; durable on return. Nobody writes to it
+        meanwhile."""
         logs, log = self._logs, topic.log
         shard = logs.shards[log.shard]
         shard.refuse_when_full()
@@ -346,9 +385,10 @@ class TopicAdmin:
                 config=config.to_map(),
                 paused=paused,
             ),
+            *_placement_frames(placement),
             *(value for value, _ in leases),
         ]
-        nodes = ["", *(node for _, node in leases)]
+        nodes = ["", *_placement_nodes(placement), *(node for _, node in leases)]
         while (over := over_caps(config, log, 0, 0)) is not None:  # records may have gone during a load
             planned = log.plan_eviction(*over)
             if isinstance(planned, Eviction):
@@ -431,18 +471,39 @@ class TopicAdmin:
                 break
             await asyncio.wait([changing])
         parts = list(self._logs.catalog.parts.get(topic.topic_id, {}).values())
-        held = topic.log.assigned_count + sum(part.log.assigned_count for part in parts)
-        if if_empty and held:
-            raise TopicNotEmpty(f"{name} still holds {held} records.", count=held)
-        await self._exclusively((topic, *parts), self._delete_all(self._submit_deletion(topic), parts))
+        if topic.placement is None:
+            self._check_empty(topic, parts, 0, if_empty=if_empty)
+            await self.exclusively((topic, *parts), self._delete_all(self.submit_deletion(topic), parts))
+        else:
+            await self.exclusively((topic, *parts), self._delete_at(topic, parts, if_empty=if_empty))
         for each in (topic, *parts):
-            self._reservations.forget(each.topic_id)
+            self.forget(each)
         return sorted(router.name for router in topic.routers_removed)
+
+    def _check_empty(self, topic: Topic, parts: list[Topic], elsewhere: int, *, if_empty: bool) -> None:
+        """`elsewhere`: how many records other cells have of it."""
+        held = elsewhere + topic.log.assigned_count + sum(part.log.assigned_count for part in parts)
+        if if_empty and held:
+            raise TopicNotEmpty(f"{topic.name} still holds {held} records.", count=held)
+
+    async def _delete_at(self, topic: Topic, parts: list[Topic], *, if_empty: bool) -> None:
+        async with self.placements.changing(topic, topic.placement):
+            elsewhere = await self.placements.hold(topic, None)
+            self._check_empty(topic, parts, elsewhere, if_empty=if_empty)
+            await self._delete_all(self.submit_deletion(topic), parts)
+
+    async def check_change(self, topic: Topic, config: TopicConfig) -> None:
+        """Raises TopicIncompatible if a partition cannot have this config."""
+        await self.consumers.check_change(topic, config)
+
+    def forget(self, topic: Topic) -> None:
+        """Forget what is kept about a partition that was deleted."""
+        self._reservations.forget(topic.topic_id)
 
     async def _delete_all(self, done: asyncio.Future[int | None], parts: list[Topic]) -> None:
         """`done`: the deletion of partition 0, with which the whole topic is gone."""
         await done
-        await _wait_deleted([self._submit_deletion(part) for part in parts])
+        await _wait_deleted([self.submit_deletion(part) for part in parts])
 
     async def _wait_unchanged(self, name: str) -> Topic:
         """The topic, when it is not being changed and its log's queue has room. Raises TopicNotFound, WalSaturated."""
@@ -509,7 +570,7 @@ class TopicAdmin:
         """Pause or resume a queue: a paused queue delivers nothing. Durable on return."""
         # Nobody knows what the next start finds in a stopped shard: perhaps a change that is not seen here.
         if topic.paused != paused or self._logs.shards[topic.log.shard].log.failed is not None:
-            await self._exclusively((topic,), self._change(topic, topic.config, paused=paused))
+            await self.exclusively((topic,), self.change(topic, topic.config, paused=paused))
 
     async def delete_records(self, name: str, before_seq: int | None, match: TagMatch | None) -> DeletedRecords:
         """Remove records for good and silently; as durable on return as the topic is."""
@@ -537,6 +598,15 @@ class TopicAdmin:
             count=log.count,
             bytes=log.bytes,
         )
+
+
+def _placement_frames(placement: Placement | None) -> list[control.Control]:
+    """The frame of a placement."""
+    return [] if placement is None else [control.State(kind=SPREAD, key=CELLS, value=encode_placement(placement))]
+
+
+def _placement_nodes(placement: Placement | None) -> list[str]:
+    return [] if placement is None else [""]
 
 
 async def _wait_deleted(pending: list[asyncio.Future[int | None]]) -> None:

@@ -3,6 +3,10 @@
 In this order: the partition that the write asks for; the one that knows its idempotency key; partition 0 if the write
 has an `expected_seq`; the one that the tags of its records map to; the next one, round robin.
 
+If partitions are in several cells, no cell knows all keys. A write with an idempotency key then goes to the partition
+that its tags map to, or without tags to the one that the key maps to. After a topic has grown, that may be another one
+than before: for as long as keys are remembered, the earlier one is asked first.
+
 Source: docs/reference/api.md#partitions.
 """
 
@@ -14,14 +18,16 @@ from typing import Protocol
 from storage.config import TopicConfig
 from storage.errors import InvalidRequest
 from storage.log import Logs
-from storage.records import Appended, NewRecord, PlainRecords, TopicState, address, partition_of_tags
+from storage.records import Appended, NewRecord, PlainRecords, TopicState, address, partition_of, partition_of_tags
 from storage.state import Topic, key_digest
+from storage.topics.remote_writes import Options, RemoteWrites
 
 
 class Topics(Protocol):
     """The topics of an engine, as writes to them need them: `storage.engine.Engine`."""
 
     logs: Logs
+    remote_writes: RemoteWrites
 
     async def put_topic(self, name: str, config: TopicConfig | None = None) -> tuple[TopicState, bool]: ...
 
@@ -63,9 +69,27 @@ async def append(
     """
     topic = topics.logs.catalog.topics.get(name)
     created = False
+    if topic is None and partition and address(name, partition) in topics.logs.catalog.topics:
+        # Only this partition is here: another cell has the topic.
+        done = await topics.append(
+            address(name, partition),
+            records,
+            node=node,
+            idempotency_key=idempotency_key,
+            idempotency_strict=idempotency_strict,
+            create=False,
+            expected_seq=expected_seq,
+        )
+        done.topic, done.partition = name, partition
+        return done
     if topic is None and create and config is not None and config.partitions > 1:
         _, created = await topics.put_topic(name, config)  # else another write was first, and its config counts
     topic = topics.logs.topic(name) if topic is None or topic.provisional else topic
+    if topic.placement is not None:
+        options = Options(node, idempotency_key, idempotency_strict, expected_seq)
+        done = await _append_spread(topics, topic, records, partition, options)
+        done.created = created
+        return done
     digest = None if idempotency_key is None else key_digest(idempotency_key)
     chosen = _choose(topics.logs, topic, records, partition, digest, expected_seq)
     if digest is not None:
@@ -89,6 +113,70 @@ async def append(
     if topic.others:
         done.partition = chosen
     return done
+
+
+async def _append_spread(
+    topics: Topics,
+    topic: Topic,
+    records: Sequence[NewRecord] | PlainRecords,
+    partition: int | None,
+    options: Options,
+) -> Appended:
+    """The same for a topic whose partitions are in several cells."""
+    placement = topic.placement
+    assert placement is not None
+    count, key = len(placement.cells), options.idempotency_key
+    if partition is not None and partition >= count:
+        raise InvalidRequest(f"partition: {topic.name} has {count}, counted from 0.", field="partition")
+    chosen = partition
+    if chosen is None and options.expected_seq is not None:
+        chosen = 0
+    if chosen is None:
+        tags = () if isinstance(records, PlainRecords) else [record.tag for record in records]
+        chosen = _mapped(tags, key, count)
+        if key is not None and chosen is not None and placement.before:
+            earlier = _mapped(tags, key, placement.before)
+            if earlier is not None and earlier != chosen and await _knows(topics, topic, earlier, key):
+                chosen = earlier
+    if chosen is None:
+        chosen = topic.next_partition % count
+        topic.next_partition = chosen + 1
+    where = address(topic.name, chosen)
+    cell = placement.cells[chosen]
+    if cell == topics.logs.catalog.cell:
+        done = await topics.append(
+            where,
+            records if isinstance(records, PlainRecords) else list(records),
+            node=options.node,
+            idempotency_key=key,
+            idempotency_strict=options.idempotency_strict,
+            create=False,
+            expected_seq=options.expected_seq,
+        )
+    else:
+        contents = records if isinstance(records, PlainRecords) else list(records)
+        done = await topics.remote_writes.append(cell, where, contents, options)
+    done.topic, done.partition = topic.name, chosen
+    return done
+
+
+def _mapped(tags: Sequence[str | None], key: str | None, count: int) -> int | None:
+    """The partition that the tags map to, or the key. Raises InvalidRequest."""
+    by_tag = partition_of_tags(tags, count)
+    return by_tag if by_tag is not None or key is None else partition_of(key.encode(), count)
+
+
+async def _knows(topics: Topics, topic: Topic, partition: int, key: str) -> bool:
+    """Whether a partition of a topic that has grown since has a write with this key."""
+    logs, placement = topics.logs, topic.placement
+    assert placement is not None
+    if logs.now_ms() - placement.grown_ms > topic.config.idempotency_window_ms:
+        return False
+    where, digest = address(topic.name, partition), key_digest(key)
+    cell = placement.cells[partition]
+    if cell == logs.catalog.cell:
+        return topics.remote_writes.knows_here(logs.topic(where), digest)
+    return await topics.remote_writes.knows(cell, where, digest)
 
 
 def _choose(

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from tests.crash import foreign_workloads, graph_workloads, move_workloads
+from tests.crash import foreign_workloads, graph_workloads, move_workloads, spread_workloads
 from tests.support.cell_pair import CellPair
 from tests.support.crash_sweep import SIZES, Size
 from tests.support.pair_sweep import sweep
@@ -40,3 +40,15 @@ def asked(rng: Random) -> graph_workloads.Asked:
 @pytest.mark.parametrize("name", graph_workloads.WORKLOADS)
 def test_routers_of_a_set_and_their_graph_stay_the_same_over_a_crash(name: str, size: Size) -> None:
     assert sweep(asked, graph_workloads.WORKLOADS[name], size) == []
+
+
+def partitions(rng: Random) -> spread_workloads.Spread:
+    pair = CellPair(rng, {"t": 0})
+    pair.rest_ms = 15_000  # cells that did not answer are told again every second
+    return spread_workloads.Spread(pair)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("name", spread_workloads.WORKLOADS)
+def test_partitions_in_two_cells_agree_with_their_topic_after_a_crash(name: str, size: Size) -> None:
+    assert sweep(partitions, spread_workloads.WORKLOADS[name], size) == []

@@ -59,6 +59,7 @@ class Process:
     def __init__(self, pair: CellPair, me: int, disk: SimDisk) -> None:
         self.pair = pair
         self.me = me
+        self.count = len(pair.disks)
         self.disk = disk
         self.stopped = asyncio.Event()
         loop = asyncio.get_running_loop()
@@ -133,6 +134,8 @@ class CellPair:
         #: Calls between the cells, and ends of processes.
         self.calls = 0
         self.ends = 0
+        #: How much time a life gets at its end to come to rest.
+        self.rest_ms = 100_000.0
 
     def stop_at(self, cell: int, point: CrashPoint) -> None:
         self.disks[cell].crash_at(point.index, point.when)

@@ -31,7 +31,7 @@ async def view(engine: Engine) -> dict[str, TopicView]:
     """All partitions by address."""
     states = engine.topics(limit=1_000_000)
     addresses = [address(state.topic, p) for state in states for p in range(engine.partitions(state.topic))]
-    found = {each: await _topic_view(engine, each) for each in addresses}
+    found = {each: await view_of_partition(engine, each) for each in addresses}
     for each, seen in found.items():
         if not any(shard.log.full for shard in engine.shards):  # otherwise they follow partition 0 when there is room
             seen.problems.extend(_disagreements(found, each, engine.partitions(split(each)[0])))
@@ -50,7 +50,7 @@ def _disagreements(found: dict[str, TopicView], one: str, partitions: int) -> li
     return problems
 
 
-async def _topic_view(engine: Engine, name: str) -> TopicView:
+async def view_of_partition(engine: Engine, name: str) -> TopicView:
     records: list[StoredRecord] = []
     tombstones: list[Tombstone] = []
     problems: list[str] = []

@@ -20,7 +20,7 @@ from tests.support.sim_faults import SimCrash
 POINTS = {Size.SOME: 12, Size.FEW: 3}
 
 
-REST_MS, MOST_RESTS = 100_000, 5
+MOST_RESTS = 5
 
 
 class Life(Protocol):
@@ -73,7 +73,7 @@ async def _at_rest(life: Life) -> list[str]:
     so work that remains gets more time before it is reported."""
     problems: list[str] = []
     for _ in range(MOST_RESTS):
-        await life.pair.pass_time(REST_MS)
+        await life.pair.pass_time(life.pair.rest_ms)
         try:
             problems = await life.check()
         except SimCrash:

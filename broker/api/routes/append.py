@@ -21,11 +21,12 @@ from broker.api.record_count import check_count
 from broker.api.request import Outcome, Pending, Request, awaited
 from broker.auth import WRITE, WRITE_ADMIN, Rule
 from broker.content import CREATED, OK, Answer, slices, strict_json, wrong_model
+from broker.memory import SMALL
 from broker.service import appends
 from broker.tracing import notes
 from schemas import MAX_U64, AppendAnswer, AppendRequest, TopicSettings
 from storage import InvalidRequest, StorageError
-from storage.records import Appended, NewRecord, PlainRecords
+from storage.records import Appended, NewRecord, PlainRecords, address
 
 #: The default of an absent field of raw JSON: msgspec accepts no other default for a Raw beside None.
 _ABSENT: Final = Raw()
@@ -127,6 +128,9 @@ async def _append_on(
 ) -> Answer:
     """Append with a task: the write has to wait for something, or is refused."""
     broker = request.broker
+    if partition and len(request.body) <= SMALL:
+        # Who can send it again learns which cell has the partition. A large body is passed on.
+        broker.engine.logs.check_elsewhere(address(request.values[0], partition))
     write = _write(request.values[0], body, records)
     write.idempotency_key, write.partition = key, partition
     if write.settings is not None:

@@ -23,8 +23,9 @@ from broker.proxy import (
     Partition,
     PartitionMissing,
     ProxyRead,
+    TopicMissing,
     Unprocessable,
-    check_partitions,
+    count_of,
     media,
     producing,
     reading,
@@ -67,7 +68,7 @@ async def get_partition(request: Request) -> Answer:
 
 
 async def get_offsets(request: Request) -> Answer:
-    begin, end = reading.bounds(request.broker.engine, _partition(request))
+    begin, end = await _bounds(request, _partition(request))
     return answer(request, {"beginning_offset": begin, "end_offset": end})
 
 
@@ -103,8 +104,8 @@ async def _produce(request: Request, partition: int | None) -> Answer:
 
 async def read_partition(request: Request) -> Answer:
     """Read records from an offset on, without a consumer."""
-    engine, partition = request.broker.engine, _partition(request)
-    begin, end = reading.bounds(engine, partition)
+    partition = _partition(request)
+    begin, end = await _bounds(request, partition)
     offset = _offset(request.query.text("offset"), begin, end)
     if wants_events(request):
         after = request.headers.get(b"last-event-id", b"")
@@ -114,7 +115,7 @@ async def read_partition(request: Request) -> Answer:
     format, content_type = media.read_as(request.headers.get(b"accept"), None)
     format = asked_format(request, format)
     limits = await within_memory(request, limits_of(request, Limits(timeout_ms=0)))
-    work = reading.read(engine, {partition: offset}, limits, request.parking)
+    work = request.broker.proxy.sources.read({partition: offset}, limits, request.parking)
     return await answer_in_memory(request, await request.unless_gone(work), format, content_type)
 
 
@@ -203,11 +204,11 @@ def streamed(rest: AsyncGenerator[bytes] | None) -> Streamed:
 
 
 async def _events(request: Request, partition: Partition, offset: int, format: Format) -> AsyncGenerator[bytes]:
-    engine = request.broker.engine
+    engine, sources = request.broker.engine, request.broker.proxy.sources
     with request.hold_stream():
         while True:
             try:
-                found = await reading.read(engine, {partition: offset}, _STREAM_LIMITS, reading.Streaming())
+                found = await sources.read({partition: offset}, _STREAM_LIMITS, reading.Streaming())
             except StorageError as error:
                 yield events.error_event(error, partition[0])
                 return
@@ -237,8 +238,19 @@ def _one_line(text: bytes) -> bytes:
 def _partition(request: Request) -> Partition:
     """The partition of the path. Raises TopicMissing, PartitionMissing."""
     topic, number = request.values[0], _number(request.values[1])
-    check_partitions(request.broker.proxy.sources, [(topic, number)])
+    count = count_of(request.broker.engine, topic)
+    if not count:
+        raise TopicMissing
+    if number >= count:
+        raise PartitionMissing
     return topic, number
+
+
+async def _bounds(request: Request, partition: Partition) -> tuple[int, int]:
+    """The first existing offset of a partition of this topic, which another cell may have, and the next one."""
+    sources = request.broker.proxy.sources
+    await sources.look("", [partition[0]])
+    return sources.bounds(partition)
 
 
 def _number(text: str) -> int:

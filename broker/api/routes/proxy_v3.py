@@ -40,7 +40,6 @@ from broker.proxy import (
     count_of,
     group_view,
     lags,
-    reading,
     topics,
     v3,
 )
@@ -253,7 +252,9 @@ async def get_partition_offsets(request: Request) -> Answer:
     asked = request.query.text("offset_type")
     if asked not in (None, "earliest_and_latest"):
         raise BadRequest(f"offset_type is {asked!r}; expected earliest_and_latest.")
-    return _answer(cluster.partition_offsets(name, number, *reading.bounds(request.broker.engine, (name, number))))
+    sources = request.broker.proxy.sources
+    await sources.look("", [name])
+    return _answer(cluster.partition_offsets(name, number, *sources.bounds((name, number))))
 
 
 async def list_reassignments(request: Request) -> Answer:

@@ -104,7 +104,7 @@ async def get_topic(
     if waited is not None and waited.blocked:
         answer.router_blocked = waited.blocked
     if state.config.partitions > 1:
-        found = partitions.figures(partitions.states(current.broker.engine, topic))
+        found = partitions.figures(await partitions.states(current.broker.engine, topic))
         answer.partitions = [PartitionEntry.model_validate(msgspec.to_builtins(each)) for each in found]
     if state.queue is not None:
         answer.queue = QueueState.model_validate(msgspec.to_builtins(state.queue))

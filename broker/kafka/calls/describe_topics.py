@@ -10,7 +10,7 @@ from broker.content import in_slices
 from broker.kafka import cluster
 from broker.kafka.apis import ApiKey
 from broker.kafka.call import LIST_ITEMS, Call, Handler, decoded
-from broker.kafka.cluster import LEADER_EPOCH, node_id
+from broker.kafka.cluster import LEADER_EPOCH
 from broker.kafka.errors import ErrorCode, code_of
 from broker.kafka.messages.metadata import (
     DescribeTopicPartitionsCursorResponse,
@@ -85,7 +85,6 @@ def _found(call: Call, name: str) -> Topic | ErrorCode:
 
 
 def _described(call: Call, topic: Topic, numbers: range) -> DescribeTopicPartitionsResponseTopic:
-    node = node_id(call.broker)
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=cluster.uuid_of(topic),
@@ -93,7 +92,7 @@ def _described(call: Call, topic: Topic, numbers: range) -> DescribeTopicPartiti
         partitions=[
             DescribeTopicPartitionsResponsePartition(
                 partition_index=number,
-                leader_id=node,
+                leader_id=(node := cluster.leader(call.broker, topic, number)),
                 leader_epoch=LEADER_EPOCH,
                 replica_nodes=[node],
                 isr_nodes=[node],

@@ -24,7 +24,7 @@ from broker.kafka.errors import ErrorCode, code_of
 from broker.kafka.fetching import OffsetOutOfRange, check_offset, read_from, stale_epoch
 from broker.kafka.packing import packed
 from broker.memory import MIN_READ_BYTES, PATIENCE_S, SMALL, Overloaded
-from storage import ShuttingDown, TopicNotFound
+from storage import NotMine, NotReady, ShuttingDown, TopicNotFound
 
 if TYPE_CHECKING:
     from broker.memory import Hold
@@ -125,10 +125,10 @@ async def _read_one(call: Call, wanted: FetchPartition, room: int, least: int) -
     if topic_id is None:
         return await _read_named(call, wanted, room, least)
     # Looked up at each read: the topic may have been deleted and created again.
-    found = cluster.known_by_id(call, topic_id)
-    if found is None:
+    name = cluster.name_by_id(call, topic_id)
+    if name is None:
         return Fetched("", wanted.partition, ErrorCode.UNKNOWN_TOPIC_ID, topic_id=topic_id), False
-    answer, goes_on = await _read_named(call, wanted._replace(topic=found.name), room, least)
+    answer, goes_on = await _read_named(call, wanted._replace(topic=name), room, least)
     return answer._replace(topic_id=topic_id), goes_on
 
 
@@ -168,7 +168,7 @@ async def _grown(call: Call, request: FetchRequest, found: Sequence[Fetched], de
     try:
         # All are looked up before the first wait: one may have been deleted while others were read.
         partition_names = [located(call, READ, each.topic, each.partition)[0] for each in found]
-    except TopicNotFound:
+    except (TopicNotFound, NotMine, NotReady):
         return True
     call.flight.end()
     waits = [

@@ -31,9 +31,11 @@ from broker.kafka.messages.topics import (
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
+    DeleteRecordsTopic,
     DeleteRecordsTopicResult,
 )
-from broker.kafka.spread import spread
+from broker.kafka.spread import MAX_HOPS, ask, spread
+from storage import NotMine, StorageError
 from storage.state import COLD
 
 if TYPE_CHECKING:
@@ -173,9 +175,28 @@ async def _deleted(call: Call, name: str, asked: DeleteRecordsPartition) -> Dele
             if offset:
                 await call.broker.engine.delete_records(partition_name, before_seq=offset + 1)
             answer.low_watermark = log_start_offset(topic)
+    except NotMine as error:
+        return await _deleted_elsewhere(call, error, name, asked)
     except Exception as error:
         answer.error_code = code_of(error)
     return answer
+
+
+async def _deleted_elsewhere(
+    call: Call, not_mine: NotMine, name: str, asked: DeleteRecordsPartition
+) -> DeleteRecordsPartitionResult:
+    """Pass it on to the cell of a partition of a topic of this cell."""
+    cells, cell = call.broker.cells, int(not_mine.detail["cell"])
+    request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name=name, partitions=[asked])])
+    try:
+        if cells is None or cell == cells.me or call.hops >= MAX_HOPS:
+            raise not_mine
+        answer = await ask(call, cell, request, DeleteRecordsResponse, is_last=True)
+        return answer.topics[0].partitions[0]
+    except Exception as error:
+        unknown = isinstance(error, StorageError) and error.outcome != "none"
+        code = code_of(error, unavailable=ErrorCode.REQUEST_TIMED_OUT) if unknown else code_of(error)
+        return DeleteRecordsPartitionResult(partition_index=asked.partition_index, error_code=code)
 
 
 _delete_records = spread(

@@ -15,7 +15,7 @@ from broker.content import in_slices
 from broker.kafka import cluster, no_transactions
 from broker.kafka.apis import ApiKey
 from broker.kafka.call import LIST_ITEMS, Call, Handler, decoded
-from broker.kafka.cluster import BROKER_ID, LEADER_EPOCH, node_id
+from broker.kafka.cluster import BROKER_ID, LEADER_EPOCH
 from broker.kafka.codec import PADDED_VERSION, TOPIC_PADDING
 from broker.kafka.errors import ErrorCode, code_of
 from broker.kafka.messages.metadata import (
@@ -167,14 +167,13 @@ def auto_created(call: Call) -> TopicConfig:
 
 
 def _described(call: Call, topic: Topic, request: MetadataRequest) -> MetadataResponseTopic:
-    node = node_id(call.broker)
     described = MetadataResponseTopic(
         name=topic.name,
         topic_id=cluster.uuid_of(topic),
         partitions=[
             MetadataResponsePartition(
                 partition_index=number,
-                leader_id=node,
+                leader_id=(node := cluster.leader(call.broker, topic, number)),
                 leader_epoch=LEADER_EPOCH,
                 replica_nodes=[node],
                 isr_nodes=[node],

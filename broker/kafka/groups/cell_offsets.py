@@ -15,6 +15,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from broker.content import in_slices
 from broker.kafka.errors import ErrorCode
 from broker.kafka.groups.offsets import Committed, Offsets, code_of_commit
 from broker.kafka.refusals import Refused
@@ -60,31 +61,40 @@ class CellOffsets(Offsets):
     # -- for the coordinator -------------------------------------------------------------------------------------------
 
     async def commit_in(self, group_id: str, generation: int, committed: Committed) -> None:
-        if self._is_here(committed.topic):
+        topic, partition = committed.topic, committed.partition
+        if self._is_here(topic, partition):
             await super().commit_in(group_id, generation, committed)
             return
-        code = await self._owners.call(committed.topic, COMMIT, [group_id, generation, *committed])
+        code = await self._call(topic, partition, COMMIT, [group_id, generation, *committed])
         if code != ErrorCode.NONE:
             raise Refused(ErrorCode(code))
         self._elsewhere.add(group_id, committed.topic)
 
     async def find(self, group_id: str, topic: str, partitions: Sequence[int]) -> list[Committed | None]:
-        if self._is_here(topic):
-            return await super().find(group_id, topic, partitions)
-        try:
-            found = await self._owners.call(topic, FIND, [group_id, topic, list(partitions)])
-        except TopicNotFound:
-            return [None] * len(partitions)
-        return [None if each is None else Committed(*each) for each in found]
+        by_cell: dict[int, list[int]] = {}
+        async for partition in in_slices(partitions):
+            by_cell.setdefault(self._cells.cell_of(topic, partition), []).append(partition)
+        found: dict[int, Committed | None] = {}
+        for cell, numbers in by_cell.items():
+            if cell == self._cells.me:
+                there: Sequence[Any] = await super().find(group_id, topic, numbers)
+            else:
+                try:
+                    there = await self._call(topic, numbers[0], FIND, [group_id, topic, numbers])
+                except TopicNotFound:
+                    there = [None] * len(numbers)
+            for number, each in zip(numbers, there, strict=True):
+                found[number] = None if each is None else Committed(*each)
+        return [found[partition] for partition in partitions]
 
     async def find_all(self, group_id: str) -> list[Committed]:
         answers = await ask_others(self._cells, FIND_ALL, group_id)
         return sorted([*self.all(group_id), *(Committed(*each) for found in answers for each in found)])
 
     async def delete(self, group_id: str, topic: str, partition: int) -> bool:
-        if self._is_here(topic):
+        if self._is_here(topic, partition):
             return await super().delete(group_id, topic, partition)
-        found = await self._owners.call(topic, DELETE, [group_id, topic, partition])
+        found = await self._call(topic, partition, DELETE, [group_id, topic, partition])
         if isinstance(found, int) and not isinstance(found, bool):
             raise Refused(ErrorCode(found))
         self._elsewhere.forget(group_id)
@@ -112,15 +122,23 @@ class CellOffsets(Offsets):
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 
-    def _is_here(self, topic: str) -> bool:
-        return self._cells.owner(topic) == self._cells.me
+    def _is_here(self, topic: str, partition: int) -> bool:
+        return self._cells.cell_of(topic, partition) == self._cells.me
+
+    async def _call(self, topic: str, partition: int, method: str, argument: Any) -> Any:
+        """Call a method of the cell that has a partition, or of the topic's cell, which passes it on."""
+        if self._cells.owner(topic) == self._cells.me:
+            return await self._cells.peers.call(self._cells.cell_of(topic, partition), method, argument)
+        return await self._owners.call(topic, method, argument)
 
     # -- for other cells -----------------------------------------------------------------------------------------------
 
     async def _serve_commit(self, argument: Any) -> int:
         group_id, generation, *rest = argument
         committed = Committed(*rest)
-        self._require(committed.topic)
+        topic, partition = committed.topic, committed.partition
+        if self._is_forwarded(topic, partition):
+            return await self._call(topic, partition, COMMIT, argument)
         key = group_id, committed.topic, committed.partition
         if generation < self._fences.get(key, -1):
             return ErrorCode.ILLEGAL_GENERATION
@@ -136,7 +154,9 @@ class CellOffsets(Offsets):
 
     async def _serve_find(self, argument: Any) -> list[Committed | None]:
         group_id, topic, partitions = argument
-        self._require(topic)
+        if not all(self._is_here(topic, partition) for partition in partitions):
+            self._is_forwarded(topic, 0)
+            return await self.find(group_id, topic, partitions)
         return await self._here.find(group_id, topic, partitions)
 
     async def _serve_find_all(self, group_id: str) -> list[Committed]:
@@ -144,7 +164,8 @@ class CellOffsets(Offsets):
 
     async def _serve_delete(self, argument: Any) -> bool | int:
         group_id, topic, partition = argument
-        self._require(topic)
+        if self._is_forwarded(topic, partition):
+            return await self._call(topic, partition, DELETE, argument)
         try:
             return await self._here.delete(group_id, topic, partition)
         except Exception as error:
@@ -160,6 +181,11 @@ class CellOffsets(Offsets):
             return {group: sorted(topics) for group, topics in self._here.topics_of_all().items()}
         return {group_id: sorted(self._here.topics(group_id))}
 
-    def _require(self, topic: str) -> None:
-        if not self._is_here(topic):
-            raise NotMine(topic, self._cells.owner(topic))
+    def _is_forwarded(self, topic: str, partition: int) -> bool:
+        """Whether another cell has this partition of a topic of this cell. Raises NotMine for topics of other cells."""
+        if self._is_here(topic, partition):
+            return False
+        owner = self._cells.owner(topic)
+        if owner != self._cells.me:
+            raise NotMine(topic, owner)
+        return True

@@ -5,7 +5,7 @@ A broker that is a single process does not use any of this.
 Source: docs/cells.md#kafka-clients.
 """
 
-from broker.kafka.spread.asking import METHOD, ask, passable, receiving
+from broker.kafka.spread.asking import MAX_HOPS, METHOD, ask, passable, receiving
 from broker.kafka.spread.entries import spread
 from broker.kafka.spread.everywhere import from_all
 from broker.kafka.spread.owners import Owners
@@ -13,6 +13,7 @@ from broker.kafka.spread.topics_elsewhere import FRESH_S, TopicsElsewhere, ask_o
 
 __all__ = [
     "FRESH_S",
+    "MAX_HOPS",
     "METHOD",
     "Owners",
     "TopicsElsewhere",

@@ -61,17 +61,26 @@ def passable(api_key: int, kind: type[Q], handle: Handle[Q, R]) -> None:
 
 
 async def ask(
-    call: Call, cell: int, request: Message, kind: type[R], *, patience_s: float = PATIENCE_S, large: bool = False
+    call: Call,
+    cell: int,
+    request: Message,
+    kind: type[R],
+    *,
+    patience_s: float = PATIENCE_S,
+    large: bool = False,
+    is_last: bool = False,
 ) -> R:
     """Ask another cell for the answer to a request of this call.
 
     A cell that cannot be reached is tried again for `patience_s`, as long as nothing was sent to it. `large`: the
-    request or its answer may be a large list, so it is encoded on a thread. Raises PeerUnavailable, PeerError.
+    request or its answer may be a large list, so it is encoded on a thread. `is_last`: that cell answers by itself, and
+    does not pass it on. Raises PeerUnavailable, PeerError.
     """
     cells = call.broker.cells
     assert cells is not None
     written = await _encoded(request, call.version, large=large)
-    forwarded = msgspec.msgpack.encode(_forwarded(call, written, large=large))
+    hops = MAX_HOPS if is_last else call.hops + 1
+    forwarded = msgspec.msgpack.encode(_forwarded(call, written, hops, large=large))
     deadline = monotonic() + patience_s
     while True:
         try:
@@ -111,13 +120,13 @@ async def _decoded(kind: type[R], version: int, body: bytes) -> R:
         return await asyncio.to_thread(decode, kind, version, body)
 
 
-def _forwarded(call: Call, body: bytes, *, large: bool) -> _Forwarded:
+def _forwarded(call: Call, body: bytes, hops: int, *, large: bool) -> _Forwarded:
     access, peer = call.access, call.connection
     rights = access.grant if isinstance(access, KeyAccess) else None
     return _Forwarded(
         call.api_key,
         call.version,
-        call.hops + 1,
+        hops,
         call.client_id,
         peer.software,
         peer.address,

@@ -35,7 +35,7 @@ async def test_a_topic_that_is_not_at_home_is_found_from_everywhere(cells: Sever
     for at in range(CELLS):
         request = MetadataRequest(topics=[MetadataRequestTopic(name=NAME)], allow_auto_topic_creation=True)
         found = (await cells.ask(at, ApiKey.METADATA, 12, request, MetadataResponse)).topics[0]
-        assert (found.error_code, [each.leader_id for each in found.partitions]) == (0, [1, 1])
+        assert (found.error_code, [each.leader_id for each in found.partitions]) == (0, [1, 2])
         assert await create(cells, [NAME], at=at) == [ErrorCode.TOPIC_ALREADY_EXISTS]
     for offset in (3, 4):
         assert await commit(cells, offset, [NAME]) == [0]
