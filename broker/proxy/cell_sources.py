@@ -136,6 +136,7 @@ class CellSources(Sources):
             await self._cells.peers.call(cell, COMMIT, [group, topic, number, offset, metadata])
         else:
             await self._owners.call(topic, COMMIT, [group, topic, number, offset, metadata])
+        if not self._is_here(topic):
             self._note(group, partition, offset, metadata)
 
     def _note(self, group: str, partition: Partition, offset: int, metadata: str | None) -> None:
@@ -143,8 +144,8 @@ class CellSources(Sources):
         topic, number = partition
         found = self._facts.get((group, topic))
         if found is not None and number < len(found[1]):
-            first, end, _ = found[1][number]
-            found[1][number] = first, end, (offset, metadata or "")
+            first, end, _, cell = found[1][number]
+            found[1][number] = first, end, (offset, metadata or ""), cell
 
     async def read(self, positions: Mapping[Partition, int], limits: Limits, parking: Slots) -> ProxyRead:
         """The first cell that has records, or whose time is over, ends the wait for the others."""
