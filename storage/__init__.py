@@ -7,7 +7,7 @@ program uses it; `BlockingEngine` is for programs without an event loop.
 
 from storage import errors
 from storage.blocking import BlockingEngine
-from storage.cell_set import CellSet, cell_folder, home_cell, open_set, run_folder
+from storage.cells import CellSet, cell_folder, home_cell, open_set, run_folder
 from storage.config import (
     MAX_LEASE_MS,
     MIN_LEASE_MS,

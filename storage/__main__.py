@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from storage import StorageError
 from storage import commands as backups
-from storage.cell_set import cell_folder, read_set
+from storage.cells import cell_folder, read_set
 from storage.inspect import LEGEND, DataDirectory, DumpOptions, Finding, NoSuchFile, NotADataDirectory, dump, verify
 from storage.platform import PosixFileSystem
 

@@ -14,9 +14,9 @@ import structlog
 
 from storage.backup import Summary
 from storage.backup.restoring import Restored, restore
-from storage.cell_backup import back_up_set, is_backup_of_set, restore_set
-from storage.cell_init import MadeSet, make_set
-from storage.cell_set import read_set
+from storage.cells import read_set
+from storage.cells.backing_up import back_up_set, is_backup_of_set, restore_set
+from storage.cells.making import MadeSet, make_set
 from storage.engine import Engine
 from storage.errors import AlreadyLocked, InvalidRequest, OpenError, StorageError
 from storage.options import Options

@@ -25,7 +25,7 @@ import msgspec
 import structlog
 
 from storage.backup import Backups, BackupSource, Summary, collect_backups
-from storage.cell_set import refuse_set
+from storage.cells import refuse_set
 from storage.config import TopicConfig
 from storage.consumers import Consumers, Reclaim, collect_consumers
 from storage.embedded import (

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from storage import ENTRY_KIND, Durability, Engine, ReadQuery, TopicConfig
-from storage.cell_init import MadeSet, make_set
-from storage.cell_set import INTENT_FILE, CellsDiffer, cell_folder, home_cell, open_set, read_set
+from storage.cells.making import MadeSet, make_set
+from storage.cells.sets import INTENT_FILE, CellsDiffer, cell_folder, home_cell, open_set, read_set
 from storage.errors import OpenError
 from storage.platform import layout
 from tests.conftest import is_soak

@@ -29,7 +29,7 @@ LAYERS: Final = {
         "consumers",
         "routers inspect",
         "backup embedded",
-        "engine blocking cell_backup cell_init cell_owner cell_set commands metrics stopped __init__ __main__",
+        "engine blocking cells commands metrics stopped __init__ __main__",
     ),
     "broker": (
         "environment heavy inflate limits logged metric_table notify scheduler __init__",

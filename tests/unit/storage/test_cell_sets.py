@@ -11,8 +11,8 @@ from msgspec import Raw
 from storage import ENTRY_KIND, Durability, Engine, NewRecord, Options, ReadQuery, TopicConfig, home_cell, open_set
 from storage.__main__ import main
 from storage.backup.errors import BackupDamaged, BackupRefused
-from storage.cell_backup import back_up_set, restore_set
-from storage.cell_set import cell_folder, read_set
+from storage.cells.backing_up import back_up_set, restore_set
+from storage.cells.sets import cell_folder, read_set
 from storage.errors import MetadataLost, OpenError
 from storage.platform import PosixFileSystem
 from storage.records.ids import cell_of

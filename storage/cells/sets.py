@@ -21,7 +21,7 @@ from storage.errors import MetadataLost, OpenError, UnsupportedFormat
 from storage.platform import FileSystem, ensure_dir, layout, replace_file
 
 CELLS_FILE: Final = "cells.json"
-#: The future content of CELLS_FILE, while an existing directory is made a set (`storage.cell_init`).
+#: The future content of CELLS_FILE, while an existing directory is made a set (`storage.cells.making`).
 INTENT_FILE: Final = "cells.json.init"
 _VERSION = 1
 _FOLDER = re.compile(r"cell-(\d{2,})")

@@ -16,7 +16,7 @@ from storage import Durability, NewRecord, ReadQuery, TopicConfig
 from storage.bucket import Candidate
 from storage.bucket.driver import Bucket, open_bucket
 from storage.bucket.requests import Unanswered
-from storage.cell_owner import CellOwner, begin
+from storage.cells.owner import CellOwner, begin
 from storage.errors import StorageFailed
 from storage.options import Options
 from tests.support.memory_bucket import MemoryBucket

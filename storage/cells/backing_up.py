@@ -16,8 +16,8 @@ import msgspec
 
 from storage.backup import BackupRefused, Summary
 from storage.backup.restoring import Restored, cell_in, check_target, empty_directory, restore
-from storage.cell_init import write_entries
-from storage.cell_set import CellSet, cell_folder, cell_folders, open_set, write_set
+from storage.cells.making import write_entries
+from storage.cells.sets import CellSet, cell_folder, cell_folders, open_set, write_set
 from storage.engine import Engine
 from storage.options import Options
 from storage.platform import FileSystem, ensure_dir, layout, replace_file, take_lock

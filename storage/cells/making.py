@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import msgspec
 
-from storage.cell_set import (
+from storage.cells.sets import (
     CELLS_FILE,
     INTENT_FILE,
     CellsDiffer,
