@@ -195,6 +195,7 @@ class Engine:
         self.routers = Routers(
             self.appender, self.reader, self.admin, self.states, self.placing, tracer=lambda: self.tracer
         )
+        self.admin.check_ends = self.routers.check_ends
         self.consumers = self.admin.consumers = Consumers(logs, self.reader)
         self.backups = Backups(
             BackupSource(

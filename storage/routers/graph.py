@@ -107,6 +107,7 @@ class Graph:
         return {
             "graph_report": self._report,
             "graph_out_of": self._out_of,
+            "graph_ends": self._ends,
             "graph_topic_gone": self._topic_gone,
         }
 
@@ -406,6 +407,15 @@ class Graph:
     async def _report(self, argument: Any) -> None:
         """These routers have ended, or may have ended."""
         self._reported.update(name for name in argument if name in self._entries)
+
+    async def _ends(self, argument: Any) -> list[str]:
+        """Names of the routers that have this topic as source or dest. `look`: whether those that have ended are to be
+        left out; that takes calls to their cells."""
+        topic, look = argument
+        self._logs.check_open()
+        if look:
+            await self._resolve_all(sorted(self._by_topic.get(topic, ())))
+        return sorted(self._by_topic.get(topic, ()))
 
     async def _out_of(self, argument: Any) -> list[tuple[str, int]]:
         """(name, router_id) of the routers with that source that run in other cells than this one."""

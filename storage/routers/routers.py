@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -28,7 +29,7 @@ from storage.routers.sources import ForeignSources
 from storage.routers.values import RouterState
 from storage.routers.waiting import Waited, Waiting
 from storage.routers.windows import Windows
-from storage.state import Catalog, Log
+from storage.state import Catalog, Log, refuse_partitions
 from storage.state.routers import Definition, Router
 from storage.topics import Placing, States, TopicAdmin
 from storage.tracing import Tracer
@@ -276,6 +277,16 @@ class Routers:
             return self.state(name)
         self._check_graph(name)
         return await self.graph.describe(name)
+
+    async def check_ends(self, topic: str, look: bool) -> None:
+        """Raises TopicIncompatible if a router of the set has this topic as source or dest, and Unavailable if cell 0
+        cannot be asked. `look`: leave out those that have ended."""
+        if self._logs.neighbours is None:
+            return
+        ask = self.graph.methods["graph_ends"] if self._has_graph else partial(self._ask_graph, "graph_ends")
+        names = await ask([topic, look])
+        if names:
+            refuse_partitions(topic, names[0])
 
     async def out_of(self, topic: str) -> set[tuple[str, int]]:
         """(name, router_id) of the routers out of a topic of this engine into other cells; none if they cannot be asked

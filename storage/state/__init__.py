@@ -9,7 +9,7 @@ from storage.state.keys import KeyRing, Remembered, key_digest
 from storage.state.log import Log, SizedRecords
 from storage.state.lookup import FoundRecords, LookedUp, look_up, plan, tag_match, tag_predicate
 from storage.state.manifest import COLD, HOT, UNKNOWN, Details, Manifest, Segment, SegmentState, Times, opened
-from storage.state.partition_rules import check_partitions, check_unpartitioned
+from storage.state.partition_rules import check_partitions, check_unpartitioned, refuse_partitions
 from storage.state.partition_sets import creation, reconcile_partitions
 from storage.state.placement import CELLS, COUNTS, SPREAD, TO_TELL, Placement, ToTell, to_tell_of
 from storage.state.placement import encode as encode_placement
@@ -70,6 +70,7 @@ __all__ = [
     "opened",
     "plan",
     "reconcile_partitions",
+    "refuse_partitions",
     "shard_of",
     "tag_match",
     "tag_predicate",

@@ -50,5 +50,10 @@ def check_unpartitioned(catalog: Catalog, name: str, what: str, field: str) -> N
         raise _needs_one(f"{name} has several, so it cannot be {what}", field)
 
 
+def refuse_partitions(name: str, router: str) -> None:
+    """Raises TopicIncompatible: the topic is an end of that router, so it cannot have several partitions."""
+    raise _needs_one(f"{name} is an end of the router {router}", "partitions")
+
+
 def _needs_one(why: str, field: str) -> TopicIncompatible:
     return TopicIncompatible(f"This takes a topic of one partition: {why}.", field=field)

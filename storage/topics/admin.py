@@ -13,7 +13,7 @@ docs/reference/guarantees.md#durability-classes.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -112,6 +112,8 @@ class TopicAdmin:
         self._details = details
         #: Raises NotMine for the name of a topic that another cell of the set decides about.
         self.check_home: Callable[[str], None] = lambda name: None
+        #: Raises for a topic that routers of other cells copy from or to; see `Routers.check_ends`.
+        self.check_ends: Callable[[str, bool], Awaitable[None]] = _no_ends
 
     # -- creating ----------------------------------------------------------------------------------------------------
 
@@ -139,6 +141,7 @@ class TopicAdmin:
         check_topic_name(name)
         config = config.clamped()
         check_cleanup(config)
+        is_checked = False
         while True:
             topic = self._logs.catalog.topics.get(name)
             if topic is None:
@@ -147,9 +150,13 @@ class TopicAdmin:
                     return True
                 continue
             changing = self._logs.changing.get(topic.topic_id)
-            if changing is None:
+            if changing is not None:
+                await asyncio.wait([changing])
+            elif not is_checked and not keep_partitions and config.partitions > topic.config.partitions == 1:
+                await self.check_ends(name, True)
+                is_checked = True
+            else:
                 break
-            await asyncio.wait([changing])
         if topic.config.type is not config.type:
             raise TopicIncompatible(f"{name} is a {topic.config.type}; its type cannot be changed.", field="type")
         if keep_partitions:
@@ -285,6 +292,9 @@ class TopicAdmin:
         for each in (topic, *topic.others):
             logs.shards[each.log.shard].refuse_when_full()
             await self.consumers.check_change(each, config)
+        if config.partitions > topic.config.partitions == 1:
+            # A router may have come meanwhile. One that comes now waits for this change, and finds the partitions.
+            await self.check_ends(topic.name, False)
         await self.placements.hold(topic, config)
         made = await self._create_partitions(topic, config, topic.config.partitions, placement)
         before = topic.others
@@ -607,6 +617,10 @@ def _placement_frames(placement: Placement | None) -> list[control.Control]:
 
 def _placement_nodes(placement: Placement | None) -> list[str]:
     return [] if placement is None else [""]
+
+
+async def _no_ends(topic: str, look: bool) -> None:
+    """An engine that is no cell: its catalog has all routers."""
 
 
 async def _wait_deleted(pending: list[asyncio.Future[int | None]]) -> None:

@@ -202,3 +202,19 @@ async def test_other_cells_name_the_one_that_changes_routers(tmp_path: Path, met
             answer = await client.request(method, "/v0/routers/r", json=body)
             assert answer.status_code == 421
             assert answer.json()["error"]["detail"]["cell"] == 0
+
+
+async def test_a_topic_that_a_router_of_another_cell_copies_from_gets_no_second_partition(tmp_path: Path) -> None:
+    async with cells(tmp_path) as made, client_of(made) as client:
+        source, dest = made.topic(1), made.topic(2)
+        for topic in (source, dest):
+            await client.put(f"/v0/topics/{topic}", json={})
+        assert (await route(client, "r", source, dest)).status_code == 201
+        for topic in (source, dest):
+            refused = await client.put(f"/v0/topics/{topic}", json={"partitions": 3})
+            assert refused.status_code == 409, refused.text
+            assert refused.json()["error"]["detail"]["field"] == "partitions"
+            assert (await client.get(f"/v0/topics/{topic}")).json()["config"]["partitions"] == 1
+        assert (await client.delete("/v0/routers/r")).status_code == 200
+        for topic in (source, dest):
+            assert (await client.put(f"/v0/topics/{topic}", json={"partitions": 3})).status_code == 200
