@@ -563,13 +563,13 @@ class Engine:
     async def append_to(
         self, topic: str, partition: int, records: StoredBodies, *, idempotency_key: str | None = None
     ) -> Appended:
-        """`append` to a partition of a topic of this cell, which another cell may have."""
-        root = self.topic(topic)
-        cells = () if root.placement is None else root.placement.cells
-        where, options = address(topic, partition), WriteOptions(idempotency_key=idempotency_key)
+        """`append` to a partition of a topic of this cell, which another cell may have. A missing topic is made."""
+        root, where = self.catalog.topics.get(topic), address(topic, partition)
+        cells = () if root is None or root.placement is None else root.placement.cells
         if partition < len(cells) and cells[partition] != self.catalog.cell:
+            options = WriteOptions(idempotency_key=idempotency_key)
             return await self.remote_writes.append(cells[partition], where, records, options)
-        return await self._append_for_neighbour(where, records, options)
+        return await self.append(where, records, idempotency_key=idempotency_key)
 
     async def _append_for_neighbour(
         self, name: str, records: list[NewRecord] | PlainRecords | StoredBodies, options: WriteOptions
