@@ -103,7 +103,12 @@ class CellOwner:
         self._time = OwnTime(ttl_s, ttl_s / 5)
         self._time.sealed(taken.sealed_at)
         self._slots = Slots(cell, taken.seal)
+        #: Held during a request.
         self._slots_lock = threading.Lock()
+        #: Of what follows; never held during a request, so that the loop may take it.
+        self._facts_lock = threading.Lock()
+        #: Every slot in front of it is in what follows.
+        self._known_end = taken.seal.slot + 1
         self._seals = set(taken.seals)
         self._recent_seals = [*taken.recent_seals]
         self._base = taken.base
@@ -172,8 +177,10 @@ class CellOwner:
             except (Fenced, GivenUp, Unanswered) as error:
                 self._lose(error)
                 raise OSError(errno.EIO, str(error)) from error
-            self._behind.append((number, (body.file, body.offset)))
-            self._behind_bytes += len(body.data)
+            with self._facts_lock:
+                self._behind.append((number, (body.file, body.offset)))
+                self._behind_bytes += len(body.data)
+                self._known_end = number + 1
 
     def _lose(self, error: Exception) -> None:
         self._time.close()
@@ -208,8 +215,10 @@ class CellOwner:
                 except (Fenced, GivenUp, Unanswered) as error:
                     self._lose(error)
                     return
-                self._seals.add(self._slots.seal.slot)
-                self._recent_seals.append(self._slots.seal)
+                with self._facts_lock:
+                    self._seals.add(self._slots.seal.slot)
+                    self._recent_seals.append(self._slots.seal)
+                    self._known_end = self._slots.seal.slot + 1
                 self._time.sealed(sent_at)
 
     # -- bases: on the loop --------------------------------------------------------------------------------------------
@@ -240,11 +249,11 @@ class CellOwner:
 
         [log_lsn], [instant_lsn] = await self.engine.backups.take_base(target)
         log_from, instant = split(log_lsn), split(instant_lsn)
-        with self._slots_lock:
+        with self._facts_lock:
             # The slot that has the first byte that is needed.
             before = [number for number, begin in self._behind if begin <= log_from]
             behind = [number for number, begin in self._behind if begin > log_from]
-            redo = before[-1] if before else min(behind, default=self._slots.end)
+            redo = before[-1] if before else min(behind, default=self._known_end)
             seals = tuple(sorted(each for each in self._seals if each < redo))
             [*_, seal] = [each for each in self._recent_seals if each.slot < redo]
         manifest = Manifest(tuple(made[0].named.values()), seals, log_from, instant)
@@ -254,7 +263,7 @@ class CellOwner:
         except BaseTaken as error:
             base = await asyncio.to_thread(self._driver.run, self._found(error))
             redo = base.head.redo
-        with self._slots_lock:
+        with self._facts_lock:
             self._base = base
             self._behind = [each for each in self._behind if each[0] >= redo]
             self._behind_bytes = 0
