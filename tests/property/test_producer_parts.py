@@ -19,6 +19,16 @@ def producing() -> Producing:
     )
 
 
+def full_batch(*numbers: int) -> Batch:
+    """A batch of these numbers that takes no more."""
+    batch = Batch(("t", 0), "key", 0.0)
+    for number in numbers:
+        batch.append(b'{"data":%d}' % number)
+        batch.count += 1
+    batch.close()
+    return batch
+
+
 def refusal(records: list[int], bad: set[int], named: bool) -> InvalidRequest | None:
     """The broker's answer for these records."""
     for index, record in enumerate(records):
@@ -31,8 +41,7 @@ def refusal(records: list[int], bad: set[int], named: bool) -> InvalidRequest | 
 
 @given(count=st.integers(1, 30), bad=st.sets(st.integers(0, 29)), named=st.booleans())
 def test_only_invalid_records_of_a_batch_fail(count: int, bad: set[int], named: bool) -> None:
-    batch = Batch(("t", 0), "key", 0.0)
-    batch.records = [b'{"data":%d}' % number for number in range(count)]
+    batch = full_batch(*range(count))
     stored: list[int] = []
     keys: list[str] = []
     steps = producing().steps(batch)
@@ -74,8 +83,7 @@ def test_only_invalid_records_of_a_batch_fail(count: int, bad: set[int], named: 
 
 
 def _ends(error: TopicsError) -> list[object]:
-    batch = Batch(("t", 0), "key", 0.0)
-    batch.records = [b'{"data":1}', b'{"data":2}']
+    batch = full_batch(1, 2)
     steps = producing().steps(batch)
     next(steps)
     try:
