@@ -153,6 +153,7 @@ async def test_an_expected_seq_applies_to_its_partition(client: httpx.AsyncClien
         assert (await post(client, expected_seq=expected))["partition"] == 0
 
 
+@pytest.mark.one_cell("no cell knows all keys; a key alone maps to one partition")
 async def test_an_idempotency_key_is_found_in_every_partition(client: httpx.AsyncClient) -> None:
     await make(client)
     first = await post(client, idempotency_key="k", query="?partition=2")
