@@ -66,7 +66,7 @@ from storage.engine import Engine
 from storage.errors import StorageError
 from storage.log import split
 from storage.options import Options
-from storage.platform import Clock, PosixFileSystem, SystemClock, ensure_dir, new_format
+from storage.platform import Clock, PosixFileSystem, SystemClock, ensure_dir, new_format, take_lock
 
 _log = structlog.get_logger("storage")
 
@@ -152,7 +152,7 @@ class CellOwner:
             if taken is None:
                 driver.close()
                 return None
-            await asyncio.to_thread(_lay_out, driver, cell, root, taken)
+            await asyncio.to_thread(_lay_out, driver, cell, root, taken, clock)
             wanted = msgspec.structs.replace(options or Options(), wal_shards=1, segment_pack_bytes=0)
             owner = cls(driver, cell, root, candidate, taken, wanted, clock, on_lost, ttl_s)
         except BaseException:
@@ -339,13 +339,21 @@ class _Objects:
         return data
 
 
-def _lay_out(driver: Driver, cell: str, root: str, taken: Taken) -> None:
+def _lay_out(driver: Driver, cell: str, root: str, taken: Taken, clock: Clock) -> None:
+    """Raises AlreadyLocked if an engine runs in the directory; then nothing was changed."""
     fs = PosixFileSystem()
     ensure_dir(fs, root)
-    empty_directory(fs, root)
-    manifest = taken.base.manifest
-    log = [Body(slot.file, slot.offset, slot.body) for slot in taken.log]
-    lay_out_base(fs, root, cell, _Objects(driver), manifest.objects, log, manifest.log_from, manifest.instant)
+    lock = take_lock(fs, root, clock)
+    try:
+        empty_directory(fs, root)
+        manifest = taken.base.manifest
+        log = [Body(slot.file, slot.offset, slot.body) for slot in taken.log]
+        lay_out_base(fs, root, cell, _Objects(driver), manifest.objects, log, manifest.log_from, manifest.instant)
+        # What an earlier owner noted there would let the engine trust the page cache, and so assign seqs again that
+        # an owner on another machine has assigned since.
+        lock.write("")
+    finally:
+        lock.release()
 
 
 def begin(bucket: Bucket, cell: str, candidate: Candidate, clock: Clock | None = None) -> None:

@@ -84,17 +84,20 @@ async def until(holds: Callable[[], bool]) -> None:
         await asyncio.sleep(0.02)
 
 
-async def taken(bucket: Bucket, directory: Path, owners: list[CellOwner]) -> CellOwner:
-    """A new process on a new machine owns the cell, as soon as it may."""
+async def taken(
+    bucket: Bucket, directory: Path, owners: list[CellOwner], machine: str | None = None, options: Options = SMALL
+) -> CellOwner:
+    """A new process owns the cell, as soon as it may; on a new machine, or on the one of that name."""
     number = next(_numbers)
+    directory = directory if machine is None else directory / machine
     lost: list[Exception] = []
     while True:
         owner = await CellOwner.take(
             bucket,
             CELL,
-            str(directory / f"machine-{number}"),
+            str(directory if machine else directory / f"machine-{number}"),
             Candidate(f"node-{number}", f"{number:032x}"),
-            options=SMALL,
+            options=options,
             on_lost=lost.append,
             ttl_s=TTL_S,
         )
@@ -181,3 +184,22 @@ async def test_an_owner_whose_time_has_run_out_goes_on_with_a_new_seal(
     assert first.generation > generation
     await first.engine.append("events", [record({"n": 0})])
     assert await contents(first) == [{"n": 0}]
+
+
+async def test_no_seq_is_assigned_again_on_a_machine_that_owned_the_cell_before(
+    bucket: Bucket, tmp_path: Path, owners: list[CellOwner]
+) -> None:
+    # The records of class disk reach no slot before their owner is gone; their reservation does.
+    unsynced = msgspec.structs.replace(SMALL, disk_sync_ms=3_600_000)
+    first = await taken(bucket, tmp_path, owners, "a", unsynced)
+    await first.engine.put_topic("events", FSYNC)
+    await first.engine.put_topic("events", TopicConfig(durability=Durability.DISK))
+    lock = tmp_path / "a" / ".lock"
+    noted = lock.read_text()
+    await first.abandon()
+    lock.write_text(noted)  # as a process leaves it that is killed
+    second = await taken(bucket, tmp_path, owners, "b", unsynced)
+    done = [await second.engine.append("events", [record({"n": number})]) for number in range(3)]
+    await second.abandon()
+    again = await taken(bucket, tmp_path, owners, "a", unsynced)
+    assert (await again.engine.append("events", [record({"n": 3})])).first_seq > done[-1].last_seq
