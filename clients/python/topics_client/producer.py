@@ -139,6 +139,8 @@ class Producer:
         until = None if timeout is None else time.monotonic() + timeout
         with self._lock:
             unfinished = self._batching.flush()
+            # The caller makes way by waiting.
+            self._batching.behind = False
             self._wake()
         for batch in unfinished:
             if not batch.outcome.wait(None if until is None else max(0.0, until - time.monotonic())):
