@@ -40,6 +40,7 @@ LAYERS: Final = {
         "net",
         "content",
         "cells",
+        "cluster",
         "metrics",
         "service",
         "live",
