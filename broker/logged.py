@@ -1,4 +1,4 @@
-"""Every line that the server around the engine logs. See `storage.logged`, which has the engine's."""
+"""Every line that the server around the engine logs. See `storage.telemetry.log_events`, which has the engine's."""
 
 from __future__ import annotations
 

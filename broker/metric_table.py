@@ -1,4 +1,4 @@
-"""The metrics of the server. Those of the engine are in `storage.metric_table`."""
+"""The metrics of the server. Those of the engine are in `storage.telemetry.metric_table`."""
 
 from __future__ import annotations
 

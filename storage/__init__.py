@@ -8,17 +8,6 @@ program uses it; `BlockingEngine` is for programs without an event loop.
 from storage import errors
 from storage.blocking import BlockingEngine
 from storage.cells import CellSet, cell_folder, home_cell, open_set, run_folder
-from storage.config import (
-    MAX_LEASE_MS,
-    MIN_LEASE_MS,
-    CleanupPolicy,
-    CompressionType,
-    Discard,
-    Durability,
-    Retention,
-    TopicConfig,
-    TopicType,
-)
 from storage.embedded import Record, RecordBatch
 from storage.engine import Engine
 from storage.errors import (
@@ -39,38 +28,49 @@ from storage.errors import (
     Unavailable,
     Unreadable,
 )
-from storage.logged import LOGGED, Event
-from storage.metric_table import (
-    COUNTER,
-    GAUGE,
-    HISTOGRAM,
-    METRICS,
-    Family,
-    HistogramSample,
-    Metric,
-    MetricTable,
-    Sample,
-)
+from storage.offline import StoppedDirectory, StoppedLog, open_records
 from storage.options import MIB, IoBackend, Options, Recovery
 from storage.records import (
+    MAX_LEASE_MS,
+    MIN_LEASE_MS,
     Appended,
     BinaryRecord,
+    CleanupPolicy,
+    CompressionType,
     DeletedRecords,
+    Discard,
+    Durability,
     LossCause,
     NewRecord,
     PlainBinary,
     PlainRecords,
     ReadQuery,
     ReadResult,
+    Retention,
     StoredRecord,
     TagMatch,
     Tombstone,
+    TopicConfig,
     TopicState,
+    TopicType,
 )
 from storage.state.consumers import Consistency, ConsumerConfig, ConsumerState
-from storage.stopped import StoppedDirectory, StoppedLog, open_records
+from storage.telemetry import (
+    COUNTER,
+    GAUGE,
+    HISTOGRAM,
+    LOGGED,
+    METRICS,
+    Event,
+    Family,
+    HasBody,
+    HistogramSample,
+    Metric,
+    MetricTable,
+    Move,
+    Sample,
+)
 from storage.topics import ENTRY_KIND
-from storage.tracing import HasBody, Move
 
 __all__ = [
     "COUNTER",

@@ -1,6 +1,6 @@
 """`python -m storage dump|verify DIR`: read any data directory, live or not, without changing it.
 
-`backup`, `restore` and `cells`: see `storage.commands`.
+`backup`, `restore` and `cells`: see `storage.offline.commands`.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import sys
 from collections.abc import Callable, Sequence
 
 from storage import StorageError
-from storage import commands as backups
 from storage.cells import cell_folder, read_set
 from storage.inspect import LEGEND, DataDirectory, DumpOptions, Finding, NoSuchFile, NotADataDirectory, dump, verify
+from storage.offline.commands import add_to, run
 from storage.platform import PosixFileSystem
 
 OK, WRONG, USAGE = 0, 1, 2
@@ -52,7 +52,7 @@ def _parser() -> argparse.ArgumentParser:
             metavar="DIR",
             help="the data directory: the one that holds the file FORMAT, or that of a set of cells",
         )
-    backups.add_to(commands)
+    add_to(commands)
     return parser
 
 
@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     options = _parser().parse_args(arguments)
     if options.command in ("backup", "restore", "cells"):
-        return backups.run(options)
+        return run(options)
     try:
         found = read_set(PosixFileSystem(), options.directory)
         if found is None:

@@ -26,7 +26,6 @@ import structlog
 
 from storage.backup import Backups, BackupSource, Summary, collect_backups
 from storage.cells import refuse_set
-from storage.config import TopicConfig
 from storage.consumers import Consumers, Reclaim, collect_consumers
 from storage.embedded import (
     MAX_BYTES,
@@ -36,10 +35,10 @@ from storage.embedded import (
     Record,
     RecordBatch,
     Value,
+    directories,
     first_record,
     keyed_path,
     one_record,
-    open_engines,
     records_in,
     records_of,
 )
@@ -51,10 +50,7 @@ from storage.errors import (
     ShuttingDown,
     StorageError,
 )
-from storage.log import Appender, Logs, Reservations, Shard, ShardLog, WalFetcher, Write
-from storage.metric_table import Family
-from storage.metrics import collect
-from storage.neighbours import Method, Neighbours
+from storage.log import Appender, Logs, Reservations, Shard, ShardLog, WalFetcher, Write, collect_logs
 from storage.options import Options
 from storage.platform import (
     PACKED_FORMAT_VERSION,
@@ -63,6 +59,8 @@ from storage.platform import (
     Format,
     Lock,
     LockText,
+    Method,
+    Neighbours,
     Runtime,
     ShardTrust,
     make_folders,
@@ -83,6 +81,7 @@ from storage.records import (
     StoredBodies,
     StoredRecord,
     TagMatch,
+    TopicConfig,
     TopicState,
     address,
     split,
@@ -116,6 +115,7 @@ from storage.segments.tiering.relocator import Relocator
 from storage.snapshot import Snapshotter
 from storage.state import Catalog, Topic
 from storage.state.consumers import Consistency, ConsumerConfig, ConsumerRead, ConsumerState, Start
+from storage.telemetry import Family, Tracer
 from storage.topics import (
     Expiry,
     ForeignParts,
@@ -127,7 +127,6 @@ from storage.topics import (
     TopicAdmin,
     WriteOptions,
 )
-from storage.tracing import Tracer
 
 _log = structlog.get_logger("storage")
 
@@ -270,7 +269,7 @@ class Engine:
         except BaseException as error:
             self._given_up = True  # a running recovery ends at its next step
             await self._release()
-            if isinstance(error, AlreadyLocked) and open_engines.is_open(self.path):
+            if isinstance(error, AlreadyLocked) and directories.is_open(self.path):
                 raise AlreadyOpen(self.path) from None
             raise
         assert self._lock is not None
@@ -288,7 +287,7 @@ class Engine:
         self.placements.start()
         if not self.runtime.threaded:
             self.supervisor.start("harden", self.options.disk_sync_ms / 1000, self._harden)
-        open_engines.opened(self)
+        directories.opened(self)
 
     def _recover(self) -> Recovered:
         begin = self.clock.monotonic_ns()
@@ -445,7 +444,7 @@ class Engine:
         if self._lock is not None:
             self._lock.release()
             self._lock = None
-        open_engines.closed(self)
+        directories.closed(self)
 
     async def _harden(self) -> None:
         for shard in self.shards:
@@ -716,7 +715,9 @@ class Engine:
         logs = self.logs
         snapshotter = self.snapshotter if self.shards else None
         return [
-            *collect(logs, self.report, self.recovery_progress, snapshotter),
+            *collect_logs(logs),
+            *self.report.families(self.recovery_progress),
+            *([] if snapshotter is None else snapshotter.families()),
             *collect_segments(
                 self.shared_segments, self.segment_worker, self.flusher, self.housekeeping, self.relocator
             ),

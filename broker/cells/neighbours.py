@@ -1,4 +1,6 @@
-"""Calls from the engine of one cell to the engines of the others, over their sockets. See `storage.neighbours`.
+"""Calls from the engine of one cell to the engines of the others, over their sockets.
+
+See `storage.platform.Neighbours`.
 
 Source: docs/cells.md#routers-and-dead-letters-between-cells.
 """
@@ -25,5 +27,5 @@ class PeerNeighbours:
         self._peers = peers
 
     async def call(self, cell: int, method: str, argument: Any, *, timeout_s: float = 30.0) -> Any:
-        """See `storage.neighbours.Neighbours`."""
+        """See `storage.platform.Neighbours`."""
         return await self._peers.call(cell, method, argument, timeout_s=timeout_s)

@@ -80,7 +80,7 @@ class Tracing:
     def moving(
         self, what: Move, source: str, dest: str, records: Sequence[HasBody], router: str | None
     ) -> Generator[None]:
-        """See `storage.tracing`."""
+        """See `storage.telemetry.tracing`."""
         began = perf_counter()
         error = ""
         try:

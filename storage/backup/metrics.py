@@ -1,9 +1,9 @@
-"""Metrics of backups. See `storage.metrics`."""
+"""Metrics of backups."""
 
 from __future__ import annotations
 
 from storage.backup.backups import Backups
-from storage.metric_table import METRICS, Family
+from storage.telemetry import METRICS, Family
 
 
 def collect_backups(backups: Backups) -> list[Family]:

@@ -12,12 +12,12 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from storage.config import Durability, TopicConfig
 from storage.consumers.checks import check_kind, start_seq
 from storage.consumers.cursor_writer import CursorWriters
 from storage.errors import ConsumerNotFound, InvalidRequest, LimitReached, TopicIncompatible, TopicNotFound
 from storage.format import control
 from storage.log import encode_controls
+from storage.records import Durability, TopicConfig
 from storage.state import OFFSET, Topic
 from storage.state.consumers import Consumer, ConsumerConfig, Start, has_one
 from storage.state.consumers.offset import CommittedOffset

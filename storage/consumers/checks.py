@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 
-from storage.config import Durability, TopicType
 from storage.errors import InvalidRequest, TopicIncompatible
 from storage.log import check_text
+from storage.records import Durability, TopicType
 from storage.state import Topic
 from storage.state.consumers import ConsumerConfig, Start
 

@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import structlog
 
-from storage.config import TopicConfig
 from storage.consumers.admin import ConsumerAdmin, committed_metadata
 from storage.consumers.checks import check_attempt_key, check_consumer_config, check_consumer_name, check_kind
 from storage.consumers.consumer_read import ConsumerReading
 from storage.consumers.cursor_writer import CursorWriter, CursorWriters
 from storage.errors import ConsumerNotFound, EpochConflict, InvalidRequest, NotReady, ShuttingDown, StorageError
 from storage.reads import Reader
-from storage.records import ConsumerFigures, ReadQuery
+from storage.records import ConsumerFigures, ReadQuery, TopicConfig
 from storage.state import Topic
 from storage.state.consumers import Attempts, Consumer, ConsumerConfig, ConsumerRead, ConsumerState, Start, resume
 from storage.state.consumers.offset import CommittedOffset

@@ -1,4 +1,4 @@
-"""Metrics of consumers. See `storage.metrics`."""
+"""Metrics of consumers."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from itertools import chain, islice
 from typing import TYPE_CHECKING
 
-from storage.metric_table import MAX_TOPIC_SERIES, METRICS, Family, Sample
 from storage.records import split
 from storage.state.consumers.unread import unread
+from storage.telemetry import MAX_TOPIC_SERIES, METRICS, Family, Sample
 
 if TYPE_CHECKING:
     from storage.consumers.consumers import Consumers

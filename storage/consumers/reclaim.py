@@ -20,12 +20,11 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from storage.config import Retention
 from storage.errors import StorageError
 from storage.format import control
 from storage.log import encode_controls
 from storage.platform import in_slices
-from storage.records import LossCause
+from storage.records import LossCause, Retention
 from storage.state import Log
 from storage.state.consumers.consumed_floor import reclaimable_floor
 

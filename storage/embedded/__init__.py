@@ -1,25 +1,23 @@
-"""The engine as a library: values in, records out, consumers by name, with an event loop or without one."""
+"""The engine as a library: values in, records out, consumers by name."""
 
-from storage.embedded import open_engines
-from storage.embedded.background import BackgroundLoop
+from storage.embedded import directories
 from storage.embedded.batch import Record, RecordBatch, first_record, records_in
+from storage.embedded.directories import keyed_path
 from storage.embedded.entries import Entry, Value, one_record, records_of
 from storage.embedded.following import MAX_BYTES, MAX_RECORDS, Following
-from storage.embedded.keyed import keyed_path
 
 __all__ = [
     "MAX_BYTES",
     "MAX_RECORDS",
-    "BackgroundLoop",
     "Entry",
     "Following",
     "Record",
     "RecordBatch",
     "Value",
+    "directories",
     "first_record",
     "keyed_path",
     "one_record",
-    "open_engines",
     "records_in",
     "records_of",
 ]

@@ -5,6 +5,7 @@ from storage.log.encode import EncodedUnit, Surroundings, encode_controls, encod
 from storage.log.fetch import WalFetcher, WalFileGone, WalReader
 from storage.log.files import no_space
 from storage.log.logs import Logs
+from storage.log.metrics import collect_logs
 from storage.log.position import MAX_OFFSET, position, split
 from storage.log.publisher import CACHE_ENTRY_BYTES, apply_unit
 from storage.log.reader import CHUNK_BYTES, READ_BYTES, Chunk, FrameStream, find_sync_point
@@ -12,7 +13,7 @@ from storage.log.reservation import Reservations
 from storage.log.submission import AppendStep, BatchesStep, ControlStep, PersistStep, Step, Submission, Unit
 from storage.log.units import BadUnit, ScannedUnit, UnitScan
 from storage.log.validation import MAX_DELAY_MS, MAX_U64, TOPIC_NAME, check_cleanup, check_text, check_topic_name
-from storage.log.writer import Histogram, Shard, ShardLog, WalStats
+from storage.log.writer import Shard, ShardLog
 
 __all__ = [
     "CACHE_ENTRY_BYTES",
@@ -31,7 +32,6 @@ __all__ = [
     "ControlStep",
     "EncodedUnit",
     "FrameStream",
-    "Histogram",
     "Logs",
     "PersistStep",
     "Reservations",
@@ -46,12 +46,12 @@ __all__ = [
     "WalFetcher",
     "WalFileGone",
     "WalReader",
-    "WalStats",
     "Write",
     "apply_unit",
     "check_cleanup",
     "check_text",
     "check_topic_name",
+    "collect_logs",
     "encode_controls",
     "encode_stored",
     "eviction",

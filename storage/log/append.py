@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 import msgspec
 
 from kernel import Header, largest, total
-from storage.config import Discard, Durability, TopicConfig, TopicType
 from storage.errors import (
     IdempotencyConflict,
     InvalidRequest,
@@ -44,7 +43,19 @@ from storage.log.logs import Logs
 from storage.log.reservation import Reservations
 from storage.log.submission import AppendStep, Outcome, Submission, Unit, resolve
 from storage.log.validation import MAX_U64, check_address, check_cleanup, check_plain, check_text
-from storage.records import Appended, AppendedRecords, LossCause, PlainRecords, ProducerBatch, StoredBodies, is_address
+from storage.records import (
+    Appended,
+    AppendedRecords,
+    Discard,
+    Durability,
+    LossCause,
+    PlainRecords,
+    ProducerBatch,
+    StoredBodies,
+    TopicConfig,
+    TopicType,
+    is_address,
+)
 from storage.state import Eviction, Log, Segment, Sent, Topic, check_partitions, key_digest
 from storage.state.consumers.consumed_floor import consumed_floor
 

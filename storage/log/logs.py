@@ -13,8 +13,7 @@ from storage.log.publisher import Publisher, TailCache
 from storage.log.submission import Submission
 from storage.log.validation import check_address
 from storage.log.writer import Shard
-from storage.neighbours import Neighbours
-from storage.platform import Runtime
+from storage.platform import Neighbours, Runtime
 from storage.records import split
 from storage.state import Catalog, Log, LossRange, Topic
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import asyncio
 
-from storage.config import Durability
 from storage.errors import StorageError
 from storage.format import control
 from storage.log.encode import encode_controls
 from storage.log.logs import Logs
+from storage.records import Durability
 from storage.state import Log, Topic
 
 MIN_STEP = 256

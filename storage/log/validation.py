@@ -12,10 +12,19 @@ from collections.abc import Sequence
 import msgspec
 
 from kernel import largest
-from storage.config import CleanupPolicy, Retention, TopicConfig
 from storage.errors import BatchTooLarge, InvalidRequest, RecordTooLarge
 from storage.options import Options
-from storage.records import BinaryRecord, NewRecord, PlainRecords, RecordColumns, StoredBodies, is_address
+from storage.records import (
+    BinaryRecord,
+    CleanupPolicy,
+    NewRecord,
+    PlainRecords,
+    RecordColumns,
+    Retention,
+    StoredBodies,
+    TopicConfig,
+    is_address,
+)
 
 TOPIC_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:-]{0,254}")
 _DROPPING = ("ttl_ms", "cap_records", "cap_bytes", "retention")

@@ -34,22 +34,28 @@ from storage.platform.filesystem import (
 )
 from storage.platform.heaps import bound_heaps
 from storage.platform.layout import PACKED_FORMAT_VERSION
+from storage.platform.neighbours import CALL_S, Era, Eras, Method, Neighbours
 from storage.platform.overlay import OverlayFileSystem
 from storage.platform.posix import PosixFileSystem
 from storage.platform.runtime import Runtime
 from storage.platform.slices import in_slices
 
 __all__ = [
+    "CALL_S",
     "MAX_SHARDS",
     "PACKED_FORMAT_VERSION",
     "Buffer",
     "Clock",
     "EngineTime",
+    "Era",
+    "Eras",
     "File",
     "FileSystem",
     "Format",
     "Lock",
     "LockText",
+    "Method",
+    "Neighbours",
     "OverlayFileSystem",
     "PosixFileSystem",
     "Read",

@@ -1,7 +1,7 @@
 """A file system that keeps all changes in memory: shows what a recovery would do to a directory, without doing it.
 
 Reads go to the file system below until something has been changed. Nothing survives the process, and no other
-process sees the changes. For `storage.stopped` only.
+process sees the changes. For `storage.offline.stopped` only.
 """
 
 from __future__ import annotations

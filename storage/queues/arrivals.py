@@ -11,7 +11,7 @@ not say so, because it or this cell was away, this cell asks.
     moves_finished                             forgets them
                                                ask: are these moves still open?
 
-Every call may arrive twice, late, or not at all: see `storage.neighbours.Era`, and each method.
+Every call may arrive twice, late, or not at all: see `storage.platform.Era`, and each method.
 
 Source: docs/cells.md#routers-and-dead-letters-between-cells.
 """
@@ -25,15 +25,14 @@ from typing import Any, Final
 
 import structlog
 
-from storage.config import TopicConfig
 from storage.errors import StorageError, StorageFailed, TopicNotFound
 from storage.format import is_binary
 from storage.log import EncodedUnit, Unit
-from storage.neighbours import Eras, Method
+from storage.platform import Eras, Method
 from storage.queues.lease_queue import SharedQueues
 from storage.queues.redrive import Redriving, redrive
 from storage.queues.targets import Targets, ensure, forget_copies, write_copies
-from storage.records import StoredBodies, cell_of
+from storage.records import StoredBodies, TopicConfig, cell_of
 from storage.state import Topic, shard_of
 
 _log = structlog.get_logger("storage")

@@ -20,7 +20,6 @@ from typing import NamedTuple
 
 import structlog
 
-from storage.config import TopicConfig
 from storage.errors import StorageError, TopicNotFound
 from storage.format import Lease, control
 from storage.log import Appender
@@ -28,11 +27,11 @@ from storage.queues import reading
 from storage.queues.dead_meta import copies_of
 from storage.queues.lease_queue import SharedQueues
 from storage.queues.targets import Target, Targets
-from storage.records import StoredRecord
+from storage.records import StoredRecord, TopicConfig
 from storage.state import Topic
 from storage.state.queues import DEAD, LeaseEntry, Move, limits_of
+from storage.telemetry import Tracer, moving
 from storage.topics import Placing
-from storage.tracing import Tracer, moving
 
 _log = structlog.get_logger("storage")
 

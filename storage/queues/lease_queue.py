@@ -28,7 +28,6 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar, overload
 import msgspec
 import structlog
 
-from storage.config import Durability
 from storage.errors import LeaseLost, StorageError, TopicNotFound, Unreadable
 from storage.format import Control, Delete, FrameType, Lease
 from storage.log import EncodedUnit, Logs, Submission, encode_controls
@@ -36,7 +35,7 @@ from storage.queues import reading
 from storage.queues.alarms import Alarms
 from storage.queues.read_ahead import ReadAhead
 from storage.reads import Reader
-from storage.records import StoredRecord
+from storage.records import Durability, StoredRecord
 from storage.state import FoundRecords, LookedUp, SizedRecords, Topic, leases_durable
 from storage.state.queues import Holder, Job, LeaseBatch, LeaseEntry, QueueStats, Settled, backoff_ms, lease_entries
 from storage.topics import TopicAdmin

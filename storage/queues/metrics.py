@@ -1,12 +1,12 @@
-"""Metrics of queues. See `storage.metrics`."""
+"""Metrics of queues."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from storage.log import Logs
-from storage.metric_table import MAX_TOPIC_SERIES, METRICS, Family, Sample
 from storage.queues.queues import Queues
+from storage.telemetry import MAX_TOPIC_SERIES, METRICS, Family, Sample
 
 #: Of each queue: (metric, field of QueueFigures).
 _FIGURES: Final = (

@@ -16,12 +16,11 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any
 
-from storage.config import MAX_LEASE_MS, MIN_LEASE_MS
 from storage.errors import BatchTooLarge, InvalidRequest, NotAQueue, ShuttingDown, TopicNotFound
 from storage.format import Control, Delete, Lease
 from storage.log import MAX_DELAY_MS, MAX_U64, Appender, Logs, check_text, check_topic_name
-from storage.neighbours import CALL_S
 from storage.options import Options
+from storage.platform import CALL_S
 from storage.queues import views
 from storage.queues.arrivals import ASK_EVERY_S, Arrivals
 from storage.queues.dead_letter import Mover
@@ -30,11 +29,11 @@ from storage.queues.redrive import ScannedRecords, redrive
 from storage.queues.targets import Target
 from storage.queues.work import Worker
 from storage.reads import Reader
-from storage.records import QueueFigures
+from storage.records import MAX_LEASE_MS, MIN_LEASE_MS, QueueFigures
 from storage.state import Log, Topic
 from storage.state.queues import Holder, Job, JobState, JobView, LeaseTable, Redriven, Settled
+from storage.telemetry import Tracer
 from storage.topics import Expiry, Placing, TopicAdmin
-from storage.tracing import Tracer
 
 #: The most jobs in one claim, ack, nack or extend.
 MAX_JOBS = 1000

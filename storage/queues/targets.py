@@ -15,11 +15,10 @@ from contextlib import suppress
 from itertools import repeat
 from typing import Any, Final, Protocol
 
-from storage.config import TopicConfig
 from storage.errors import StorageError, StorageFailed, TopicNotFound
 from storage.log import Appender, Logs, Write
-from storage.neighbours import Era, Neighbours
-from storage.records import StoredBodies, cell_of
+from storage.platform import Era, Neighbours
+from storage.records import StoredBodies, TopicConfig, cell_of
 from storage.state import Topic
 from storage.topics import Placing, TopicAdmin
 

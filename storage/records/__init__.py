@@ -12,6 +12,17 @@ from storage.records.frame_records import (
 from storage.records.ids import CELL_SHIFT, MAX_CELLS, cell_of, first_id
 from storage.records.partitions import MAX_PARTITIONS, address, is_address, partition_of, partition_of_tags, split
 from storage.records.record_columns import RecordColumns, columns_of
+from storage.records.topic_config import (
+    MAX_LEASE_MS,
+    MIN_LEASE_MS,
+    CleanupPolicy,
+    CompressionType,
+    Discard,
+    Durability,
+    Retention,
+    TopicConfig,
+    TopicType,
+)
 from storage.records.values import (
     Appended,
     BinaryRecord,
@@ -35,14 +46,20 @@ from storage.records.values import (
 __all__ = [
     "CELL_SHIFT",
     "MAX_CELLS",
+    "MAX_LEASE_MS",
     "MAX_PARTITIONS",
+    "MIN_LEASE_MS",
     "SMALL_BUFFER",
     "Appended",
     "AppendedBatches",
     "AppendedRecords",
     "BinaryRecord",
+    "CleanupPolicy",
+    "CompressionType",
     "ConsumerFigures",
     "DeletedRecords",
+    "Discard",
+    "Durability",
     "FrameRecords",
     "LossCause",
     "NewRecord",
@@ -54,11 +71,14 @@ __all__ = [
     "ReadResult",
     "RecordColumns",
     "Records",
+    "Retention",
     "StoredBodies",
     "StoredRecord",
     "TagMatch",
     "Tombstone",
+    "TopicConfig",
     "TopicState",
+    "TopicType",
     "address",
     "cell_of",
     "chain_records",

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from storage.config import TopicConfig
 from storage.format import binary_value, body_sizes, is_binary, meta_of, split_body
+from storage.records.topic_config import TopicConfig
 
 
 class NewRecord(msgspec.Struct):

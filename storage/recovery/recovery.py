@@ -16,13 +16,12 @@ from typing import NamedTuple
 import msgspec
 import structlog
 
-from storage.config import Durability
 from storage.errors import MetadataLost, UnsupportedFormat, WalCorrupt
 from storage.format import SnapshotDamaged, SnapshotUnsupported
 from storage.log import position, split
 from storage.options import Options, Recovery
 from storage.platform import FileSystem, ShardTrust, layout, read_laid_out
-from storage.records import LossCause
+from storage.records import Durability, LossCause
 from storage.recovery.consumers import reconcile_consumers
 from storage.recovery.log_end import LogEnd, find_end
 from storage.recovery.queues import reconcile_jobs
@@ -35,6 +34,7 @@ from storage.segments import SegmentStore
 from storage.segments.tiering import ColdTier
 from storage.snapshot import contents as snapshot
 from storage.state import Catalog, KeyRing, Log, LossRange, reconcile_partitions
+from storage.telemetry import METRICS, Family
 
 _log = structlog.get_logger("storage")
 
@@ -70,6 +70,18 @@ class Report:
         self.discarded_frames = 0
         self.salvaged_bytes = 0
         self.seconds = 0.0
+
+    def families(self, progress: float) -> list[Family]:
+        """Metric families of recovery. `progress`: the share of it that is done, 0 to 1."""
+        return [
+            METRICS.whole("topics_recovery_progress", progress),
+            METRICS.whole("topics_recovery_frames", self.frames),
+            METRICS.whole("topics_recovery_bytes", self.bytes),
+            METRICS.whole("topics_recovery_seconds", self.seconds),
+            METRICS.whole("topics_recovery_discarded_bytes", self.discarded_bytes),
+            METRICS.whole("topics_recovery_discarded_frames", self.discarded_frames),
+            METRICS.whole("topics_recovery_salvaged_bytes", self.salvaged_bytes),
+        ]
 
 
 class Loaded(NamedTuple):

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from storage.config import Durability
 from storage.errors import StorageFailed, StorageFull
 from storage.format import control
 from storage.log import encode_controls
+from storage.records import Durability
 from storage.recovery.recovery import Recovered
 from storage.recovery.repair import heal
 from storage.recovery.routers import announce_routers

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import NamedTuple
 
-from storage.config import TopicConfig
 from storage.errors import (
     InvalidRequest,
     LimitReached,
@@ -25,7 +24,7 @@ from storage.errors import (
 )
 from storage.format import control
 from storage.log import TOPIC_NAME, Logs, encode_controls
-from storage.records import cell_of
+from storage.records import TopicConfig, cell_of
 from storage.state import Topic, check_unpartitioned
 from storage.state.routers import Definition, Router, Start, find_cycle
 from storage.topics import Placing, TopicAdmin

@@ -21,7 +21,7 @@ from storage.log import encode_stored
 from storage.records import AppendedRecords, FrameRecords, StoredBodies, StoredRecord, parts_of
 from storage.routers.windows import Picked
 from storage.state.routers import MAX_HOPS, Definition
-from storage.tracing import HasBody
+from storage.telemetry import HasBody
 
 
 class Copies(ABC):

@@ -13,11 +13,10 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import kernel
-from storage.config import TopicConfig, TopicType
 from storage.errors import TopicNotFound
 from storage.log import Logs
-from storage.neighbours import Method
-from storage.records import FrameRecords, ReadQuery, StoredRecord, parts_of
+from storage.platform import Method
+from storage.records import FrameRecords, ReadQuery, StoredRecord, TopicConfig, TopicType, parts_of
 from storage.routers.sources import OwnSource, consumed_to
 from storage.routers.waiting import Waiting
 from storage.routers.windows import Picked, Windows, framed

@@ -15,18 +15,17 @@ from contextlib import suppress
 
 import structlog
 
-from storage.config import TopicType
 from storage.errors import RecordTooLarge, RouterNotFound, StorageError, TopicFull, TopicNotFound
 from storage.log import Appender
 from storage.reads import ROUTING_SCAN_RECORDS
-from storage.records import ReadQuery, StoredRecord
+from storage.records import ReadQuery, StoredRecord, TopicType
 from storage.routers.copies import Copies, FrameCopies, copies_of
 from storage.routers.sources import ForeignSource, ForeignSources, OwnSource, Source, SourceGone
 from storage.routers.windows import Windows
 from storage.routers.writing import CopyWrite, fitting, lose, persist
 from storage.state import Topic
 from storage.state.routers import Router
-from storage.tracing import Tracer, moving
+from storage.telemetry import Tracer, moving
 
 _log = structlog.get_logger("storage")
 

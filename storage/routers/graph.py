@@ -38,7 +38,7 @@ from storage.errors import (
     TopicNotFound,
 )
 from storage.log import Logs
-from storage.neighbours import CALL_S, Era, Method
+from storage.platform import CALL_S, Era, Method
 from storage.routers.admin import check_cycle, check_definition, check_ends, check_room, check_router_name
 from storage.routers.orders import GRAPH_CELL, PAGE, Orders
 from storage.routers.values import RouterState

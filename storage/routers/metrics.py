@@ -1,13 +1,13 @@
-"""Metrics of routers. See `storage.metrics`."""
+"""Metrics of routers."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from storage.log import Logs
-from storage.metric_table import MAX_TOPIC_SERIES, METRICS, Family, Sample
 from storage.routers.routers import Routers
 from storage.routers.values import RouterState
+from storage.telemetry import MAX_TOPIC_SERIES, METRICS, Family, Sample
 
 #: Of each router: (metric, field of RouterState).
 _FIGURES: Final = (

@@ -3,7 +3,7 @@
     router_make, router_unmake, router_look     one at a time, by the name of the router
     router_list, router_state, router_end       may be called at any time, twice or late
 
-An order that cell 0 has given up is not carried out later: see `storage.neighbours.Era`.
+An order that cell 0 has given up is not carried out later: see `storage.platform.Era`.
 
 Source: docs/cells.md#routers-and-dead-letters-between-cells.
 """
@@ -20,7 +20,7 @@ import msgspec
 
 from storage.errors import RouterNotFound, StorageError
 from storage.log import Logs
-from storage.neighbours import Eras, Method
+from storage.platform import Eras, Method
 from storage.routers.admin import RouterAdmin
 from storage.routers.values import RouterState
 from storage.state.routers import Definition, Router

@@ -18,7 +18,7 @@ import structlog
 
 from storage.errors import NotMine, RouterNotFound, StorageError
 from storage.log import Appender
-from storage.neighbours import Method
+from storage.platform import Method
 from storage.reads import Reader
 from storage.routers.admin import RouterAdmin, check_router_name
 from storage.routers.departures import Departures
@@ -31,8 +31,8 @@ from storage.routers.waiting import Waited, Waiting
 from storage.routers.windows import Windows
 from storage.state import Catalog, Log, refuse_partitions
 from storage.state.routers import Definition, Router
+from storage.telemetry import Tracer
 from storage.topics import Placing, States, TopicAdmin
-from storage.tracing import Tracer
 
 _log = structlog.get_logger("storage")
 

@@ -17,16 +17,15 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import structlog
 
 import kernel
-from storage.config import Durability, TopicType
 from storage.errors import RecordCorrupt, StorageError
 from storage.format import control
 from storage.log import EncodedUnit, Logs, Unit, encode_controls
-from storage.records import FrameRecords, ReadQuery, ReadResult, StoredRecord, Tombstone, cell_of
+from storage.records import Durability, FrameRecords, ReadQuery, ReadResult, StoredRecord, Tombstone, TopicType, cell_of
 from storage.routers.windows import Windows
 from storage.state import Topic, tag_predicate
 
 if TYPE_CHECKING:
-    from storage.neighbours import Neighbours
+    from storage.platform import Neighbours
     from storage.routers.copies import Copies
     from storage.state.routers import Router
 

@@ -11,11 +11,10 @@ import asyncio
 from typing import Any, cast
 
 from kernel import Header, total
-from storage.config import Discard, Durability, TopicConfig
 from storage.errors import RouterNotFound, ShuttingDown
 from storage.format import FrameType, control
 from storage.log import Appender, Blocker, Logs, Reservations, Surroundings, Write, encode_controls
-from storage.records import AppendedRecords, LossCause
+from storage.records import AppendedRecords, Discard, Durability, LossCause, TopicConfig
 from storage.routers.copies import Copies
 from storage.state import Log, Topic
 from storage.state.routers import Router, Routes

@@ -20,10 +20,10 @@ from typing import Any
 
 import structlog
 
-from storage.config import Retention
 from storage.format import control
 from storage.log import WalFileGone, encode_controls, split
 from storage.platform import in_slices
+from storage.records import Retention
 from storage.segments import names
 from storage.segments.copying import Copied, Copy, append, copy_anew, open_writer, read
 from storage.segments.details import DetailsCache

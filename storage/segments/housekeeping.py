@@ -14,10 +14,10 @@ from typing import Protocol
 
 import structlog
 
-from storage.config import CompressionType
 from storage.format import control, set_bits
 from storage.log import EncodedUnit, Unit, encode_controls
 from storage.platform import FileSystem, in_slices
+from storage.records import CompressionType
 from storage.segments.data_file import open_data
 from storage.segments.errors import SegmentBroken, SegmentCorrupt, SegmentError
 from storage.segments.files import remove_folder

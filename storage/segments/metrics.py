@@ -1,14 +1,14 @@
-"""Metrics of segments and of the workers that look after them. See `storage.metrics`."""
+"""Metrics of segments and of the workers that look after them."""
 
 from __future__ import annotations
 
-from storage.metric_table import METRICS, Family
 from storage.segments.flusher import Flusher
 from storage.segments.housekeeping import Housekeeping
 from storage.segments.segment_worker import SegmentWorker
 from storage.segments.segments import Segments
 from storage.segments.tiering.relocator import Relocator
 from storage.state import COLD
+from storage.telemetry import METRICS, Family
 
 
 def collect_segments(

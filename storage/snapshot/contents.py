@@ -15,9 +15,9 @@ from typing import Any
 
 import msgspec
 
-from storage.config import TopicConfig
 from storage.format import control, snapshot_header
 from storage.log import position, split
+from storage.records import TopicConfig
 from storage.state import (
     Catalog,
     KeyRing,

@@ -19,6 +19,7 @@ from storage.platform import layout
 from storage.segments import Pins
 from storage.snapshot import contents as snapshot
 from storage.snapshot import file as snapshot_file
+from storage.telemetry import METRICS, Family
 
 SLICE_NS = 2_000_000
 
@@ -55,6 +56,14 @@ class Snapshotter:
         self.taken = 0
         self.trimmed_files = 0
         self.last_seconds = 0.0
+
+    def families(self) -> list[Family]:
+        """Metric families of snapshots."""
+        return [
+            METRICS.whole("topics_snapshots", self.taken),
+            METRICS.whole("topics_snapshot_seconds", self.last_seconds),
+            METRICS.whole("topics_wal_files_trimmed", self.trimmed_files),
+        ]
 
     async def tick(self) -> None:
         """Take a snapshot when it is due: by time, by WAL bytes, and while a full disk waits for space."""

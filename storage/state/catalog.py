@@ -17,9 +17,8 @@ from typing import Any
 
 import xxhash
 
-from storage.config import Durability, TopicConfig, TopicType
 from storage.format import FrameType, control
-from storage.records import ProducerBatch, address, cell_of, first_id
+from storage.records import Durability, ProducerBatch, TopicConfig, TopicType, address, cell_of, first_id
 from storage.state.keys import KeyRing, Remembered, key_digest
 from storage.state.log import Log
 from storage.state.lookup import LookedUp

@@ -5,10 +5,9 @@ Source: docs/reference/api.md#partitions.
 
 from __future__ import annotations
 
-from storage.config import TopicConfig, TopicType
 from storage.errors import InvalidRequest, LimitReached, TopicIncompatible
 from storage.options import Options
-from storage.records import MAX_PARTITIONS
+from storage.records import MAX_PARTITIONS, TopicConfig, TopicType
 from storage.state.catalog import Catalog, Topic
 
 

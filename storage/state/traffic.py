@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from storage.metric_table import METRICS, Family, Sample
+from storage.telemetry import METRICS, Family, Sample
 
 if TYPE_CHECKING:
     from storage.records import ReadResult

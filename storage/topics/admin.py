@@ -20,7 +20,6 @@ from typing import Protocol, TypeVar
 import msgspec
 import structlog
 
-from storage.config import Durability, TopicConfig
 from storage.errors import (
     InvalidRequest,
     LimitReached,
@@ -43,7 +42,7 @@ from storage.log import (
     eviction,
     over_caps,
 )
-from storage.records import DeletedRecords, TagMatch
+from storage.records import DeletedRecords, Durability, TagMatch, TopicConfig
 from storage.segments import DetailsCache, SegmentGone, look_into
 from storage.state import (
     CELLS,

@@ -5,7 +5,7 @@
     spread_tell    says which of them count, with which config: the others are deleted
     spread_states  their states
 
-Every call may arrive twice, late, or not at all: see `storage.neighbours.Era`. Calls about one topic are carried out
+Every call may arrive twice, late, or not at all: see `storage.platform.Era`. Calls about one topic are carried out
 one after the other.
 
 Source: docs/cells.md#partitions-in-several-cells.
@@ -20,12 +20,11 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import msgspec
 import structlog
 
-from storage.config import TopicConfig
 from storage.errors import StorageError
 from storage.format import control
 from storage.log import encode_controls
-from storage.neighbours import Eras, Method
-from storage.records import TopicState, address, cell_of
+from storage.platform import Eras, Method
+from storage.records import TopicConfig, TopicState, address, cell_of
 from storage.state import COUNTS, SPREAD, Topic, creation
 
 if TYPE_CHECKING:

@@ -15,10 +15,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from storage.config import TopicConfig
 from storage.errors import InvalidRequest
 from storage.log import Logs
-from storage.records import Appended, NewRecord, PlainRecords, TopicState, address, partition_of, partition_of_tags
+from storage.records import (
+    Appended,
+    NewRecord,
+    PlainRecords,
+    TopicConfig,
+    TopicState,
+    address,
+    partition_of,
+    partition_of_tags,
+)
 from storage.state import Topic, key_digest
 from storage.topics.remote_writes import Options, RemoteWrites
 

@@ -23,10 +23,9 @@ from weakref import WeakValueDictionary
 
 import structlog
 
-from storage.config import TopicConfig
 from storage.errors import NotReady, StorageError, StorageFailed, Unavailable
-from storage.neighbours import Era
-from storage.records import TopicState
+from storage.platform import Era
+from storage.records import TopicConfig, TopicState
 from storage.state import TO_TELL, Placement, Topic, ToTell, encode_placement, shard_of, to_tell_of
 from storage.topics.foreign_parts import HOLD, MAKE, STATES, TELL, decode_states
 

@@ -26,7 +26,7 @@ from storage.topics.named_locks import NamedLocks
 
 if TYPE_CHECKING:
     from storage.log import Logs
-    from storage.neighbours import Method
+    from storage.platform import Method
     from storage.topics.states import States
 
 _log = structlog.get_logger("storage")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from storage.neighbours import Method
+from storage.platform import Method
 from storage.records import Appended, BinaryRecord, NewRecord, PlainBinary, PlainRecords, StoredBodies
 from storage.state import Topic
 

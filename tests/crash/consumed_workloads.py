@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from storage.config import Retention
+from storage import Retention
 from tests.crash.cold_workloads import COLD
 from tests.crash.segment_workloads import SEGMENTS, SEGMENTS_TINY, SHARDED
 from tests.crash.workloads import DISK, FSYNC, with_class, workload

@@ -8,8 +8,7 @@ from typing import Any
 
 import msgspec
 
-from storage import Durability, NewRecord, Options, TopicConfig
-from storage.config import Discard
+from storage import Discard, Durability, NewRecord, Options, TopicConfig
 from storage.errors import RouterNotFound
 from storage.state.routers import Definition, Start
 from tests.crash.move_workloads import number_of

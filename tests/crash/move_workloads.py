@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from storage import Durability, NewRecord, TopicConfig
-from storage.config import Discard, TopicType
+from storage import Discard, Durability, NewRecord, TopicConfig, TopicType
 from tests.support.cell_pair import CellPair
 from tests.support.crash_view import view
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import msgspec
 
-from storage.config import CompressionType
+from storage import CompressionType
 from tests.crash.cold_view import MOUNT
 from tests.crash.segment_workloads import SEGMENTS, SHARDED
 from tests.crash.workloads import DISK, FSYNC, with_class, workload

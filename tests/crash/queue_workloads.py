@@ -6,8 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from storage import Durability, Options, TopicConfig
-from storage.config import Discard, TopicType
+from storage import Discard, Durability, Options, TopicConfig, TopicType
 from tests.crash.workloads import SMALL, TINY
 from tests.support.job_run import JobWorkload
 from tests.support.job_session import JobSession

@@ -8,8 +8,7 @@ from random import Random
 import msgspec
 import pytest
 
-from storage import Durability, Options, TopicConfig
-from storage.config import CompressionType
+from storage import CompressionType, Durability, Options, TopicConfig
 from tests.crash.cold_view import MOUNT
 from tests.crash.workloads import DISK, EPHEMERAL, FSYNC, MEMORY, with_class
 from tests.support.crash_check import End, Ending, check

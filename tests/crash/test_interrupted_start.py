@@ -15,8 +15,7 @@ from dataclasses import dataclass
 import msgspec
 import pytest
 
-from storage import Durability, NewRecord, Options, TopicConfig, TopicType
-from storage.config import CompressionType
+from storage import CompressionType, Durability, NewRecord, Options, TopicConfig, TopicType
 from storage.records.values import LossCause
 from storage.state.routers.router import Definition, Start
 from tests.conftest import is_soak

@@ -25,9 +25,8 @@ from broker.net.listening import listen
 from broker.server.server import BrokerServer
 from broker.settings import Settings
 from broker.wiring import Broker
-from storage import Engine, TopicConfig
+from storage import Engine, Sample, TopicConfig
 from storage.log.append import PendingAppend
-from storage.metric_table import Sample
 from tests.support.sim_disk import SimDisk
 from tests.unit.storage.machine import DATA, options
 

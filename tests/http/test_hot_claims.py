@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from storage import Durability, TopicConfig
-from storage.config import TopicType
+from storage import Durability, TopicConfig, TopicType
 from tests.http.hot_server import ASGI, HotServer, Reply, post, records
 from tests.http.test_hot_equivalence import comparable
 from tests.http.test_hot_outcomes import FAILED, envelope

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from broker.api.dispatch import Dispatcher
-from storage import Durability, TopicConfig
-from storage.config import TopicType
+from storage import Durability, TopicConfig, TopicType
 from storage.state.routers.router import Definition
 from tests.http.hot_server import ASGI, HotServer, post, records
 from tests.http.test_hot_equivalence import as_bytes, comparable

@@ -16,9 +16,8 @@ from broker.kafka.errors import ErrorCode
 from broker.metric_table import ALL
 from broker.settings import Settings
 from broker.wiring import Broker
-from storage import Engine
+from storage import METRICS, Engine, Metric, MetricTable, Sample
 from storage.errors import NotReady
-from storage.metric_table import METRICS, Metric, MetricTable, Sample
 from tests.http.conftest import client_of
 from tests.http.everything import use_everything
 

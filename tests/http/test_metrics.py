@@ -14,8 +14,7 @@ from broker.content.accept import prefers_json
 from broker.metrics import SECONDS, HttpMetrics, Latencies, as_text
 from broker.settings import Settings
 from broker.wiring import Broker
-from storage import Engine, NewRecord, TopicConfig
-from storage.metric_table import Family, Sample
+from storage import Engine, Family, NewRecord, Sample, TopicConfig
 from tests.http.calls import append, fill
 from tests.http.conftest import SMALL, client_of
 from tests.http.queue_calls import call, claim, queue

@@ -9,8 +9,7 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from storage import TopicConfig
-from storage.config import Durability
+from storage import Durability, TopicConfig
 from tests.http.calls import JSON, append, fill, state
 from tests.http.conftest import Serve
 from tests.http.hot_server import HotServer

@@ -47,7 +47,7 @@ from broker.kafka.messages.topics import (
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
 )
-from storage.config import CleanupPolicy, TopicConfig
+from storage import CleanupPolicy, TopicConfig
 from tests.kafka.server import KafkaServer
 
 PATIENCE_S = 10

@@ -10,7 +10,7 @@ import confluent_kafka
 import msgspec
 import pytest
 
-from storage.config import TopicConfig, TopicType
+from storage import TopicConfig, TopicType
 from storage.records.values import NewRecord, PlainBinary, ReadQuery, TagMatch
 from tests.conftest import is_soak
 from tests.kafka.clients import CLIENTS, CODECS, Sent

@@ -16,7 +16,7 @@ from broker.kafka.codecs import CHANGES_APART_S, Codecs
 from broker.kafka.records.codecs import Codec
 from broker.kafka.records.header import HEADER_SIZE, read_header
 from broker.kafka.records.reading import read_batch
-from storage.config import CompressionType, Durability, TopicConfig
+from storage import CompressionType, Durability, TopicConfig
 from storage.records.values import NewRecord, ReadQuery
 from tests.kafka.asking import FETCH_VERSIONS, a_batch, fetch, produce
 from tests.kafka.clients import CLIENTS, Sent

@@ -27,7 +27,7 @@ from broker.kafka.messages.topics import (
     DeleteRecordsResponse,
     DeleteRecordsTopic,
 )
-from storage.config import TopicConfig
+from storage import TopicConfig
 from storage.records.values import NewRecord, PlainBinary, ReadQuery, ReadResult, TagMatch
 from storage.state.manifest import Segment, SegmentState
 from tests.kafka.asking import FETCH_VERSIONS, a_batch, fetch, fetch_body, fetched, produce, ranges

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from storage.config import Durability, TopicConfig
+from storage import Durability, TopicConfig
 from storage.records.values import ReadQuery
 from tests.kafka.clients import CLIENTS, Sent
 from tests.kafka.server import KafkaServer

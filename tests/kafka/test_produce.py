@@ -9,7 +9,7 @@ import pytest
 
 from broker.kafka.apis import ApiKey
 from broker.kafka.errors import ErrorCode
-from storage.config import CleanupPolicy, Durability, TopicConfig
+from storage import CleanupPolicy, Durability, TopicConfig
 from storage.records.values import ReadQuery
 from tests.kafka.asking import PRODUCE_VERSIONS, a_batch, produce, produce_body, produced
 from tests.kafka.server import KafkaServer

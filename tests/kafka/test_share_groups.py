@@ -14,8 +14,7 @@ import pytest
 from confluent_kafka import AcknowledgeType, Consumer, KafkaException, Producer, ShareConsumer
 from confluent_kafka.admin import AdminClient
 
-from storage import NewRecord, ReadQuery
-from storage.config import TopicConfig, TopicType
+from storage import NewRecord, ReadQuery, TopicConfig, TopicType
 from tests.kafka.clients import Confluent, Sent
 from tests.kafka.server import KafkaServer
 

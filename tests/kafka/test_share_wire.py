@@ -28,8 +28,7 @@ from broker.kafka.messages.share import (
     ShareTopic,
 )
 from broker.kafka.share import shares
-from storage import NewRecord
-from storage.config import TopicConfig, TopicType
+from storage import NewRecord, TopicConfig, TopicType
 from tests.kafka.asking import ranges
 from tests.kafka.server import PATIENCE_S, KafkaServer, Wire
 from tests.kafka.test_access import KEYS, known

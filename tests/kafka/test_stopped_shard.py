@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-from storage.config import Durability, TopicConfig
+from storage import Durability, TopicConfig
 from storage.records.partitions import address
 from tests.kafka.server import KafkaServer
 from tests.support.sim_disk import SimDisk

@@ -13,7 +13,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from storage.config import TopicConfig
+from storage import TopicConfig
 from tests.kafka.groups.kafka_python import KafkaAdminClient
 from tests.kafka.groups.server import Server
 

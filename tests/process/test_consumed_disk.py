@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from storage import Durability, Engine, Options, ReadQuery, TopicConfig
-from storage.config import Retention
+from storage import Durability, Engine, Options, ReadQuery, Retention, TopicConfig
 from storage.state.consumers.values import ConsumerConfig
 from tests.support.disk_use import allocated
 from tests.unit.storage.machine import sized

@@ -13,8 +13,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
-from storage import Discard, Durability, NewRecord, TopicConfig
-from storage.config import TopicType
+from storage import Discard, Durability, NewRecord, TopicConfig, TopicType
 from storage.errors import LeaseLost, StorageError
 from storage.state.queues.values import JobState, JobView
 from tests.conftest import is_soak

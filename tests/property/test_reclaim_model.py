@@ -13,8 +13,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from storage import Durability, Engine, ReadQuery, TopicConfig
-from storage.config import Retention
+from storage import Durability, Engine, ReadQuery, Retention, TopicConfig
 from storage.errors import ConsumerNotFound
 from storage.state.consumers.values import Consistency, ConsumerConfig
 from tests.support.sim_disk import Loss

@@ -11,7 +11,7 @@ import confluent_kafka
 import pytest
 
 from broker.kafka.errors import ErrorCode
-from storage.config import CleanupPolicy, TopicConfig
+from storage import CleanupPolicy, TopicConfig
 from tests.kafka.clients import PATIENCE_S
 from tests.kafka.server import KafkaServer
 

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from storage.config import Durability, TopicConfig
+from storage import Durability, TopicConfig
 from storage.state.consumers.values import ConsumerConfig
 from storage.state.routers.router import Definition
 from tests.client.real_broker import RealBroker

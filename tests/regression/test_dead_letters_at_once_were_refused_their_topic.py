@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from storage import Durability, ReadQuery, TopicConfig
-from storage.config import TopicType
+from storage import Durability, ReadQuery, TopicConfig, TopicType
 from tests.unit.storage.machine import Machine, records
 from tests.unit.storage.queues.jobs import turns
 

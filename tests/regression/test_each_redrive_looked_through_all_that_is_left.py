@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from storage import Engine, ReadQuery
-from storage.config import Discard
+from storage import Discard, Engine, ReadQuery
 from storage.errors import TopicFull
 from storage.queues import redrive
 from tests.unit.storage.machine import Machine

@@ -11,8 +11,7 @@ from collections.abc import AsyncIterator
 import h2.events
 import pytest
 
-from storage import TopicConfig, TopicType
-from storage.config import Durability
+from storage import Durability, TopicConfig, TopicType
 from tests.http.hot_server import ASGI, HotServer, Reply, Wire, post, records
 from tests.http.test_slow_clients import Http2Client
 from tests.http.watch_calls import soon

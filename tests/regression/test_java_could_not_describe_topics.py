@@ -12,7 +12,7 @@ from broker.kafka.messages.metadata import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsTopicRequest,
 )
-from storage.config import TopicConfig
+from storage import TopicConfig
 from tests.kafka.server import KafkaServer
 
 #: Error, index, leader, epoch; [1] and [1] for replicas; then three empty arrays (null would be 0), and no tags.

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from storage import TopicConfig
-from storage.config import Discard
+from storage import Discard, TopicConfig
 from storage.queues.dead_letter import SIDE_BY_SIDE
 from tests.unit.storage.machine import Machine, sized
 from tests.unit.storage.queues.jobs import claim_seqs, turns, with_jobs

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 
-from storage.config import TopicConfig
+from storage import TopicConfig
 from tests.unit.storage.machine import Machine
 from tests.unit.storage.queues.jobs import claim_seqs, turns, with_jobs
 

@@ -10,7 +10,7 @@ import pytest
 from broker.kafka.apis import ApiKey
 from broker.kafka.errors import ErrorCode
 from broker.kafka.messages import share as m
-from storage.config import TopicConfig
+from storage import TopicConfig
 from tests.kafka.server import KafkaServer, Wire
 from tests.kafka.test_group_settings import altered
 from tests.kafka.test_share_wire import ACCEPT, RENEW, Member, add, known, member, put

@@ -13,7 +13,7 @@ import pytest
 
 from broker.settings import Settings
 from broker.wiring import Broker
-from storage.config import Durability, TopicConfig
+from storage import Durability, TopicConfig
 from storage.engine import Engine
 from tests.http.calls import append, read, refused, state
 from tests.http.conftest import client_of

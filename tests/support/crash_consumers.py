@@ -7,8 +7,7 @@
 
 from __future__ import annotations
 
-from storage import Engine
-from storage.config import Retention
+from storage import Engine, Retention
 from storage.records.values import LossCause
 from storage.state.consumers.consumed_floor import reclaimable_floor
 from storage.state.manifest import HOT

@@ -14,8 +14,7 @@ from enum import StrEnum
 
 import msgspec
 
-from storage import Durability, NewRecord, TopicConfig
-from storage.config import Retention
+from storage import Durability, NewRecord, Retention, TopicConfig
 
 
 class Outcome(StrEnum):

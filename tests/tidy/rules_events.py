@@ -7,7 +7,7 @@ import ast
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-from storage.logged import Event
+from storage import Event
 from tests.tidy.tree import Source
 
 #: The name that a logger must have in a module, and the modules that may set up others.

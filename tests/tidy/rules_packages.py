@@ -31,6 +31,7 @@ EXCEPTIONS: Final[dict[str, str]] = {
     "broker.kafka.share.shares": CIRCLE,
     "storage.backup.bases": "only an owner of a cell in a bucket needs it, and it needs storage.backup.restoring",
     "storage.backup.restoring": "only the command line restores, and it needs all of storage.inspect",
+    "storage.offline.commands": "only the command line needs it, and programs import storage",
     "storage.cells.backing_up": CIRCLE,
     "storage.cells.making": CIRCLE,
     "storage.segments.tiering.relocation": CIRCLE,

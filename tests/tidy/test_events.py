@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from broker import logged as of_broker
-from storage import logged as of_storage
-from storage.logged import Event
+from storage import Event
+from storage.telemetry import log_events as of_storage
 from tests.tidy.rules_events import Call, calls, differences
 from tests.tidy.tree import Source, python_files
 

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from storage.config import TopicConfig
+from storage import TopicConfig
 from storage.format import control, idx_entry, len_file, segment_frame, snapshot_header, tag_file, wal_frame
 from storage.format.control import CONTROL
 from storage.format.wal_frame import FrameFlag, FrameType

@@ -8,7 +8,7 @@ Source: docs/reference/guarantees.md#consumers.
 
 from __future__ import annotations
 
-from storage.config import Retention, TopicConfig
+from storage.records import Retention, TopicConfig
 from storage.state.log import Log
 
 

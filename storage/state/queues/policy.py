@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from storage.config import TopicConfig
+from storage.records import TopicConfig
 
 #: The jitter leaves at least this share of a wait; it spreads jobs that fell due together.
 _LEAST = 0.5

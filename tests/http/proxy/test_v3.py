@@ -11,8 +11,7 @@ import httpx
 import pytest
 
 from broker.wiring import Broker
-from storage import Engine, TopicConfig
-from storage.config import CleanupPolicy
+from storage import CleanupPolicy, Engine, TopicConfig
 from tests.http.calls import read
 from tests.http.proxy.calls import ACCEPT_JSON, b64, produce, refused, send, subscribed, values
 

@@ -13,8 +13,7 @@ from broker.kafka.messages.offsets import (
     OffsetFetchResponse,
 )
 from broker.kafka.messages.topics import DeleteTopicsDeleteTopicState, DeleteTopicsRequest, DeleteTopicsResponse
-from storage import ENTRY_KIND
-from storage.config import TopicConfig
+from storage import ENTRY_KIND, TopicConfig
 from tests.kafka.cells.several import CELLS, Several, name_of
 from tests.kafka.cells.test_groups import GROUP, HOME, commit, committed
 from tests.kafka.cells.topics import create

@@ -43,8 +43,7 @@ from broker.kafka.messages.share import (
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
 )
-from storage import NewRecord
-from storage.config import TopicConfig, TopicType
+from storage import NewRecord, TopicConfig, TopicType
 from tests.kafka.cells.several import CELLS, Several, name_of, several
 
 HOME = 1

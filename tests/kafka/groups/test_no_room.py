@@ -12,7 +12,7 @@ from confluent_kafka import Consumer
 from broker.kafka.apis import ApiKey
 from broker.kafka.errors import ErrorCode
 from broker.kafka.messages import groups as m
-from storage.config import Durability, TopicConfig
+from storage import Durability, TopicConfig
 from tests.kafka.asking import a_batch, fetch, produce
 from tests.kafka.groups.test_calls import codes, commit, committing, joined, stable
 from tests.kafka.server import PATIENCE_S, KafkaServer, Wire

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from storage.config import TopicConfig, TopicType
+from storage import TopicConfig, TopicType
 from tests.kafka.groups.server import Server
 from tests.kafka.java.programs import NEWEST, PATIENCE_S, Programs
 

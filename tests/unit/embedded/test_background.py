@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from storage.embedded.background import BackgroundLoop
+from storage.blocking.background import BackgroundLoop
 
 
 async def _nothing() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from broker.kafka import settings
 from broker.kafka.settings import SETTINGS, InvalidConfig, Operation
-from storage.config import CleanupPolicy, CompressionType, Durability, TopicConfig
+from storage import CleanupPolicy, CompressionType, Durability, TopicConfig
 
 PLAIN = TopicConfig()
 

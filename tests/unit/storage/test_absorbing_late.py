@@ -6,8 +6,7 @@ from collections.abc import AsyncIterator, Iterable
 
 import pytest
 
-from storage import Durability, Engine, Options, TopicConfig
-from storage.config import Discard, Retention
+from storage import Discard, Durability, Engine, Options, Retention, TopicConfig
 from storage.errors import TopicFull
 from storage.segments import flusher
 from storage.segments.flusher import CONSUMED_RECORDS

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from storage import Discard, Durability, TopicConfig
-from storage.config import Retention, TopicType
+from storage import Discard, Durability, Retention, TopicConfig, TopicType
 
 BOUNDS = [
     ("priority", -1001, -1000),

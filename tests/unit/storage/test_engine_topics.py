@@ -7,8 +7,7 @@ import errno
 
 import pytest
 
-from storage import Durability, TopicConfig
-from storage.config import TopicType
+from storage import Durability, TopicConfig, TopicType
 from storage.errors import (
     LimitReached,
     StorageFailed,

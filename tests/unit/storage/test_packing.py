@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from storage import Durability, NewRecord, TopicConfig
-from storage.config import CompressionType
+from storage import CompressionType, Durability, NewRecord, TopicConfig
 from storage.engine import Engine
 from storage.errors import RecordCorrupt
 from storage.inspect.directory import DataDirectory

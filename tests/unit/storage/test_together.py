@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from storage import Discard, Durability, Engine, TopicConfig
-from storage.config import TopicType
+from storage import Discard, Durability, Engine, TopicConfig, TopicType
 from storage.errors import RecordCorrupt, ShuttingDown, StorageError, StorageFailed
 from storage.log.append import MAX_COALESCED
 from storage.records.values import Appended, PlainRecords

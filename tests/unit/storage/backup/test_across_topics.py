@@ -7,8 +7,7 @@ import itertools
 
 import pytest
 
-from storage import Durability, Engine, TopicConfig
-from storage.config import TopicType
+from storage import Durability, Engine, TopicConfig, TopicType
 from storage.state.routers.router import Definition
 from tests.unit.storage.backup.conftest import FSYNC, Rig
 from tests.unit.storage.machine import data, record

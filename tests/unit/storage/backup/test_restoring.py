@@ -7,9 +7,8 @@ from random import Random
 
 import pytest
 
-from storage import Durability, ReadQuery, TopicConfig
+from storage import Durability, ReadQuery, TopicConfig, TopicType
 from storage.backup.errors import BackupDamaged, BackupRefused
-from storage.config import TopicType
 from storage.errors import AlreadyLocked, OpenError
 from storage.records.values import TagMatch
 from tests.unit.storage.backup.conftest import BACKUPS, TARGET, Rig, differences

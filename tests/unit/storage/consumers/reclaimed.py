@@ -7,8 +7,7 @@ from typing import Any
 
 import msgspec
 
-from storage import Durability, Engine, TopicConfig
-from storage.config import Retention
+from storage import Durability, Engine, Retention, TopicConfig
 from tests.unit.storage.machine import DATA, Machine, log_of, records
 
 CONSUMED = TopicConfig(durability=Durability.FSYNC, retention=Retention.CONSUMED)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from storage import TopicConfig
-from storage.config import Retention
+from storage import Retention, TopicConfig
 from storage.records.values import LossCause
 from storage.state.consumers.consumed_floor import consumed_floor, reclaimable_floor
 from storage.state.consumers.consumer import Consumer

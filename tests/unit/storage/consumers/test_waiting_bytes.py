@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from storage import Discard, Durability, ReadQuery, TopicConfig
-from storage.config import Retention, TopicType
+from storage import Discard, Durability, ReadQuery, Retention, TopicConfig, TopicType
 from storage.errors import RecordTooLarge, TopicFull
 from tests.unit.storage.machine import Machine, errors_among, outcome, seqs, sized
 

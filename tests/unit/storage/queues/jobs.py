@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from storage import Durability, Engine, TopicConfig
-from storage.config import TopicType
+from storage import Durability, Engine, TopicConfig, TopicType
 from storage.queues.prefetched import PrefetchedRecords
 from storage.state.queues.values import JobState
 from tests.unit.storage.machine import Machine, record

@@ -12,8 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from storage import Durability, Engine, TopicConfig
-from storage.config import TopicType
+from storage import Durability, Engine, TopicConfig, TopicType
 from storage.records.values import PlainRecords
 from storage.state.queues.values import JobState
 from tests.unit.storage.machine import Machine

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from storage import Engine, TopicConfig
-from storage.config import Discard, Durability
+from storage import Discard, Durability, Engine, TopicConfig
 from storage.errors import RouterNotFound, StorageFull
 from storage.records.values import Tombstone
 from tests.unit.storage.machine import Machine, errors_among, outcome, sized

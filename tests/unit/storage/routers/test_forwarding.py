@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from storage import Durability, TopicConfig
-from storage.config import TopicType
+from storage import Durability, TopicConfig, TopicType
 from storage.routers.forwarder import Forwarder
 from tests.support.sim_disk import Loss
 from tests.unit.storage.machine import Machine, log_of, record

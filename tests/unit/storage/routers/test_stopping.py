@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from storage import TopicConfig
-from storage.config import Discard, Durability
+from storage import Discard, Durability, TopicConfig
 from storage.state.routers.router import Definition, Start
 from tests.unit.storage.machine import Machine
 from tests.unit.storage.routers.routed import FSYNC, add, datas, route, routed, turns

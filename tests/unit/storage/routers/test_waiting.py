@@ -6,8 +6,7 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
-from storage import ReadQuery, TopicConfig
-from storage.config import Discard, Durability
+from storage import Discard, Durability, ReadQuery, TopicConfig
 from storage.routers.sources import ForeignSources
 from storage.routers.waiting import Waiting
 from storage.state.routers.router import MAX_HOPS, Definition, Router

@@ -1,14 +1,31 @@
-"""The engines that this process has open, by path: for a clear error when a directory is opened twice, and for forks.
+"""The directories of engines: by a name below one folder, and those that engines of this process hold.
+
+The latter are known for a clear error when a directory is opened twice, and for forks.
 
 A forked process has its parent's descriptors and none of its threads. It can use none of the parent's engines, and must
 not hold their directories: a child that outlives the parent would keep them locked.
+
+Source: docs/guides/embedding.md.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import weakref
 from typing import Protocol
+
+from storage.errors import InvalidRequest
+
+# Lower case only: on some file systems A and a are the same folder. No dots, so that no name leaves the folder.
+_NAME = re.compile(r"[a-z0-9_-]{1,64}")
+
+
+def keyed_path(root: str | os.PathLike[str], name: str) -> str:
+    """The directory of the engine with this name. Raises InvalidRequest for an invalid name."""
+    if not _NAME.fullmatch(name):
+        raise InvalidRequest("The name of an engine is 1 to 64 characters from a-z 0-9 _ -.", field="name")
+    return os.path.join(os.fspath(root), name)
 
 
 class Opened(Protocol):

@@ -19,7 +19,8 @@ from functools import partial, wraps
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from storage.embedded import MAX_BYTES, BackgroundLoop, Record, keyed_path, records_in
+from storage.blocking.background import BackgroundLoop
+from storage.embedded import MAX_BYTES, Record, keyed_path, records_in
 from storage.engine import Engine
 from storage.errors import ShuttingDown
 from storage.options import Options

@@ -1,4 +1,4 @@
-"""A snapshot of the engine's counters, as neutral values to render. Read on the event loop."""
+"""Metrics of the logs and of the topics."""
 
 from __future__ import annotations
 
@@ -6,24 +6,15 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from operator import attrgetter
 
-from storage.log import Histogram, Logs, Shard, WalStats
-from storage.metric_table import MAX_TOPIC_SERIES, METRICS, Family, HistogramSample, Sample
-from storage.recovery import Report
-from storage.snapshot import Snapshotter
+from storage.log.logs import Logs
+from storage.log.writer import Histogram, Shard, WalStats
 from storage.state import Log, Topic
+from storage.telemetry import MAX_TOPIC_SERIES, METRICS, Family, HistogramSample, Sample
 
 
-def collect(logs: Logs, report: Report, recovery_progress: float, snapshotter: Snapshotter | None) -> list[Family]:
-    """The families of logs, topics, recovery and snapshots. `snapshotter`: None before recovery is over."""
-    traffic = logs.catalog.usage.traffic
-    return [
-        *_wal(logs),
-        *_recovery(report, recovery_progress),
-        *_engine(logs),
-        *([] if snapshotter is None else _snapshots(snapshotter)),
-        *traffic.families(),
-        *_topics(logs),
-    ]
+def collect_logs(logs: Logs) -> list[Family]:
+    """Metric families of the write-ahead log, of the engine as a whole, and of topics."""
+    return [*_wal(logs), *_engine(logs), *logs.catalog.usage.traffic.families(), *_topics(logs)]
 
 
 def _histogram(labels: tuple[tuple[str, str], ...], value: Histogram) -> HistogramSample:
@@ -61,18 +52,6 @@ def _wal(logs: Logs) -> list[Family]:
     ]
 
 
-def _recovery(report: Report, progress: float) -> list[Family]:
-    return [
-        METRICS.whole("topics_recovery_progress", progress),
-        METRICS.whole("topics_recovery_frames", report.frames),
-        METRICS.whole("topics_recovery_bytes", report.bytes),
-        METRICS.whole("topics_recovery_seconds", report.seconds),
-        METRICS.whole("topics_recovery_discarded_bytes", report.discarded_bytes),
-        METRICS.whole("topics_recovery_discarded_frames", report.discarded_frames),
-        METRICS.whole("topics_recovery_salvaged_bytes", report.salvaged_bytes),
-    ]
-
-
 def _engine(logs: Logs) -> list[Family]:
     usage, failures = logs.catalog.usage, logs.runtime.supervisor.failures
     return [
@@ -89,14 +68,6 @@ def _engine(logs: Logs) -> list[Family]:
         METRICS.family(
             "topics_worker_failures", [Sample((("worker", name),), count) for name, count in failures.items()]
         ),
-    ]
-
-
-def _snapshots(snapshotter: Snapshotter) -> list[Family]:
-    return [
-        METRICS.whole("topics_snapshots", snapshotter.taken),
-        METRICS.whole("topics_snapshot_seconds", snapshotter.last_seconds),
-        METRICS.whole("topics_wal_files_trimmed", snapshotter.trimmed_files),
     ]
 
 
