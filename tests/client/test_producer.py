@@ -25,6 +25,7 @@ from topics_client import (
     Producer,
     ProducerClosed,
     RetryPolicy,
+    Sent,
     TopicFull,
 )
 from topics_client.partitioning import partition_of
@@ -231,15 +232,16 @@ def test_a_caller_makes_way_for_the_senders_when_they_are_behind(
                 producer.flush(30)
         assert aside == []
         fake.troubles.append(hold)
+        sent: list[Sent] = []
         for number in range(4, 10):
-            sent = producer.send("t", number)
+            sent.append(producer.send("t", number))
             if number == 5:
                 # The only batch: it is being sent, or will be, before another one is full.
                 while producer._batching.has_ready:  # pyright: ignore[reportPrivateUsage]
                     time.sleep(0.001)
         assert aside == [7, 9]
         go.set()
-        assert sent.result(30).seq == 10
+        assert sent[-1].result(30).seq == 10
 
 
 def test_a_flush_timeout_loses_no_record(client: Client, fake: FakeBroker) -> None:
@@ -312,6 +314,8 @@ def test_invalid_limits_are_refused(client: Client) -> None:
             Producer(client, batch_records=records)
     with pytest.raises(InvalidRequest):
         Producer(client, senders=0)
+    with pytest.raises(InvalidRequest, match="options"):
+        Producer(client, node=object())  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 def test_a_program_that_ends_without_close_loses_no_record(fake: FakeBroker, fake_url: str) -> None:
@@ -322,6 +326,20 @@ def test_a_program_that_ends_without_close_loses_no_record(fake: FakeBroker, fak
     )
     subprocess.run([sys.executable, "-c", program, fake_url], cwd=ROOT, check=True, timeout=60)
     assert data_of(fake) == [*range(10)]
+
+
+def test_records_of_a_topic_share_batches_whether_they_are_plain_or_not(client: Client, fake: FakeBroker) -> None:
+    with Producer(client, batch_records=4, linger_ms=3_600_000) as producer:
+        sent = [
+            producer.send("t", 0),
+            producer.send("t", 1, tag="x"),
+            producer.send("t", 2, partition=0),
+            producer.send("t", NewRecord(data=3)),
+            producer.send("t", b"4"),
+        ]
+        producer.flush(30)
+        assert [each.result(0).seq for each in sent] == [1, 2, 3, 4, 5]
+    assert batches(fake) == [[0, 1, 2, 3], [4]]
 
 
 def test_tags_map_to_the_same_partitions_as_in_kafka() -> None:

@@ -13,8 +13,9 @@ LANES: list[Lane] = [("a", None), ("a", 0), ("b", 0)]
 
 def texts(batch: Batch) -> list[bytes]:
     """Its records, each cut out alone."""
-    assert batch.part(0, batch.count) == batch.text
-    return [batch.part(at, at + 1) for at in range(batch.count)]
+    alone = [text for at in range(batch.count) for text in batch.part(at, at + 1)]
+    assert batch.body == b'{"records":[%b],"idempotency_key":"%b","node":"n"}' % (b",".join(alone), batch.key.encode())
+    return alone
 
 
 class Producing(RuleBasedStateMachine):
@@ -23,10 +24,12 @@ class Producing(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now_s = 0.0
-        self.batching = Batching(LIMITS, "p", lambda: self.now_s)
+        self.batching = Batching(LIMITS, "p", lambda: self.now_s, {"node": "n"})
         self.added: dict[Lane, list[bytes]] = {lane: [] for lane in LANES}
         self.stored: dict[Lane, list[bytes]] = {lane: [] for lane in LANES}
         self.sent: dict[Lane, Batch] = {}
+        #: By lane: the batch that took the last record.
+        self.last: dict[Lane, Batch] = {}
         self.keys: list[str] = []
         self.added_at: dict[bytes, float] = {}
         self.count = 0
@@ -37,7 +40,13 @@ class Producing(RuleBasedStateMachine):
         self.batching.behind = False
         has_room = self.batching.has_room(len(record))
         full = self._full(lane)
-        batch = self.batching.add(lane, record)
+        batch = self.batching.add_again(repr(lane), record)
+        if batch is None:
+            batch = self.batching.add(lane, record, repr(lane))
+        else:
+            assert batch is self.last[lane]
+            assert batch.count < LIMITS.batch_records
+            assert batch.used < LIMITS.batch_bytes
         assert (batch is not None) == has_room
         if batch is None:
             assert self.batching.buffered > 0
@@ -45,6 +54,7 @@ class Producing(RuleBasedStateMachine):
         self.count += 1
         assert self.batching.behind == (lane in self.sent and self._full(lane) > full)
         assert batch.lane == lane
+        self.last[lane] = batch
         self.added[lane].append(record)
         self.added_at[record] = self.now_s
 
@@ -58,7 +68,7 @@ class Producing(RuleBasedStateMachine):
         assert batch.lane not in self.sent
         assert 1 <= batch.count <= LIMITS.batch_records
         assert batch.count == len(texts(batch))
-        assert batch.count == 1 or batch.bytes <= LIMITS.batch_bytes
+        assert batch.count == 1 or batch.used <= LIMITS.batch_bytes
         self.sent[batch.lane] = batch
         self.keys.append(batch.key)
 

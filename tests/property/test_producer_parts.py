@@ -7,7 +7,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topics_client.batching import Batch
+from topics_client.batching import Batch, Limits
 from topics_client.errors import ConnectionFailed, InvalidRequest, TopicsError
 from topics_client.producing import Producing
 from topics_client.values import Appended
@@ -21,7 +21,8 @@ def producing() -> Producing:
 
 def full_batch(*numbers: int) -> Batch:
     """A batch of these numbers that takes no more."""
-    batch = Batch(("t", 0), "key", 0.0)
+    limits = Limits(linger_s=1.0, batch_records=100, batch_bytes=1 << 20, buffer_bytes=1 << 20)
+    batch = Batch(("t", 0), {"idempotency_key": "key"}, 0.0, limits)
     for number in numbers:
         batch.append(b'{"data":%d}' % number)
         batch.count += 1

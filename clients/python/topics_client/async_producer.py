@@ -14,7 +14,7 @@ from topics_client.batching import Batch
 from topics_client.encoding import encode_record
 from topics_client.errors import BufferFull, ProducerClosed, TopicsError
 from topics_client.outcomes import AsyncSent, Part
-from topics_client.producing import Producing
+from topics_client.producing import PLAIN, Producing
 from topics_client.values import NewRecord
 
 if TYPE_CHECKING:
@@ -97,6 +97,12 @@ class AsyncProducer:
             record = NewRecord(data=record, tag=tag, meta=meta)
         text = encode_record(record)
         producing, batching = self._producing, self._batching
+        group = topic if partition is None and type(record) in PLAIN else None
+        if group is not None and not self._is_new:
+            # What most records do. Nobody needs to be told.
+            batch = batching.add_again(topic, text)
+            if batch is not None:
+                return AsyncSent(batch.outcome, batch.count - 1)
         while (lane := producing.lane(topic, record, partition)) is None:
             await self._ask_partitions(topic)
         if self._is_new:
@@ -104,7 +110,7 @@ class AsyncProducer:
             self._is_new = False
             await asyncio.sleep(0)
         producing.check_open()
-        while (batch := batching.add(lane, text)) is None:
+        while (batch := batching.add(lane, text, group)) is None:
             await self._wait_for_room(len(text))
         self._is_new |= batch.count == 1
         if batching.woken:

@@ -119,19 +119,28 @@ def append(topic: str, records: Iterable[Any], options: AppendOptions) -> Call[A
     fields = {name: value for name, value in options.items() if name != "partition"}
     if fields.get("idempotency_key") is None:
         fields["idempotency_key"] = uuid.uuid4().hex
-    return append_encoded(topic, b",".join(encode_records(records)), fields, options.get("partition"))
+    return append_encoded(topic, append_body(encode_records(records), fields), options.get("partition"))
 
 
-def append_encoded(topic: str, records: bytes, fields: Mapping[str, Any], partition: int | None) -> Call[Appended]:
-    """An append of records that `encoding.encode_record` made, with commas between them. `fields` have its idempotency
-    key."""
+def append_body(records: list[bytes], fields: Mapping[str, Any]) -> bytes:
+    """The JSON text of an append. `records`: as `encoding.encode_record` makes them; the list is changed. `fields`: the
+    others, with the idempotency key; those that are None are left out."""
     given = {name: value for name, value in fields.items() if value is not None}
     try:
         rest = msgspec.json.encode(given)
     except (TypeError, ValueError) as error:
         raise InvalidRequest(f"The options of the append cannot be written as JSON: {error}.") from error
-    # Few copies: a new block of that size costs more than what is copied into it.
-    body = b'{"records":[%b],%b' % (records, rest[1:])
+    # The texts are copied once: a new block of that size costs more than what is copied into it.
+    begin, end = b'{"records":[', b"],%b" % rest[1:]
+    if not records:
+        return begin + end
+    records[0] = begin + records[0]
+    records[-1] += end
+    return b",".join(records)
+
+
+def append_encoded(topic: str, body: bytes, partition: int | None) -> Call[Appended]:
+    """An append with a body of `append_body`."""
     target = at_partition(topic_path(topic) + "?return_seqs=false", partition)
     request = Request(method="POST", target=target, body=body, headers=_JSON)
     return Call(request=request, parse=answers.json_value(Appended))

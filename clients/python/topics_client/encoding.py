@@ -34,12 +34,12 @@ def encode_record(item: object, index: int | None = None) -> bytes:
     # What most records are goes first, without anything that only the others or errors need.
     kind = type(item)
     if kind is dict or kind is str:
-        # As `_quick`, without the call.
+        # As `_quick`, without the call, and without a text of the value alone.
         try:
-            text = _FAST(item)
+            text = _FAST({"data": item})
             if text.find(b"null") < 0:
                 _VALUE.decode(text)
-                return b'{"data":%b}' % text
+                return text
         except (TypeError, ValueError, RecursionError):
             pass
     if type(item) is bytes and why_not_json(item) is None:

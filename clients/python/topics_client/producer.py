@@ -14,7 +14,7 @@ from topics_client.batching import Batch
 from topics_client.encoding import encode_record
 from topics_client.errors import BufferFull, ProducerClosed, TopicsError
 from topics_client.outcomes import Part, Sent
-from topics_client.producing import Producing
+from topics_client.producing import PLAIN, Producing
 from topics_client.values import NewRecord
 
 if TYPE_CHECKING:
@@ -114,12 +114,18 @@ class Producer:
             record = NewRecord(data=record, tag=tag, meta=meta)
         text = encode_record(record)
         producing, batching = self._producing, self._batching
+        group = topic if partition is None and type(record) in PLAIN else None
+        if group is not None:
+            # What most records do. Nobody needs to be told.
+            with self._lock:
+                batch = batching.add_again(topic, text)
+                if batch is not None:
+                    return Sent(batch.outcome, batch.count - 1)
         while (lane := producing.lane(topic, record, partition)) is None:
             self._ask_partitions(topic)
         with self._lock:
-            if producing.closed:
-                producing.check_open()
-            while (batch := batching.add(lane, text)) is None:
+            producing.check_open()
+            while (batch := batching.add(lane, text, group)) is None:
                 self._wait_for_room(len(text))
             handle = Sent(batch.outcome, batch.count - 1)
             if batching.woken:

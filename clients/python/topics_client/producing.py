@@ -26,6 +26,10 @@ _MOST_RECORDS = 10_000
 _MOST_FAILED = 64
 #: Refusals of a request for its content or its size. A smaller request may be accepted.
 _SIZES = frozenset({"record_too_large", "batch_too_large", "payload_too_large"})
+#: Types of records that have a value alone.
+PLAIN = frozenset({dict, str, bytes, list, int, float})
+#: Records with fields beside their data.
+_TAGGED = (NewRecord, Record)
 
 #: Calls to make. Each is answered with its value, or with the error that it raised.
 Steps: TypeAlias = "Generator[Call[Any], Any, list[Part]]"
@@ -49,12 +53,13 @@ class Producing:
             raise InvalidRequest(f"batch_records must be 1 to {_MOST_RECORDS}.", detail={"field": "batch_records"})
         if senders < 1:
             raise InvalidRequest("senders must be at least 1.", detail={"field": "senders"})
+        fields = {} if node is None else {"node": node}
+        calls.append_body([], fields)
         limits = Limits(
             linger_s=linger_ms / 1000, batch_records=batch_records, batch_bytes=batch_bytes, buffer_bytes=buffer_bytes
         )
-        self.batching = Batching(limits, uuid.uuid4().hex, now)
+        self.batching = Batching(limits, uuid.uuid4().hex, now, fields)
         self.closed = False
-        self._node = node
         self._now = now
         #: By topic: how many partitions it has (0: unknown), until when this is used, and the lane of records without a
         #: tag.
@@ -71,7 +76,7 @@ class Producing:
         if known is None or self._now() >= known[1]:
             return None
         count, _, lane = known
-        if count > 1 and isinstance(record, NewRecord | Record) and record.tag is not None:
+        if count > 1 and isinstance(record, _TAGGED) and record.tag is not None:
             return (topic, partition_of(record.tag, count))
         return lane
 
@@ -109,12 +114,12 @@ class Producing:
         left = [(0, batch.count)]
         while left:
             begin, end = left.pop()
-            whole = end - begin == batch.count
-            key = batch.key if whole else f"{batch.key}-{begin}-{end}"
+            body = batch.body
+            if end - begin < batch.count:
+                fields = {**batch.fields, "idempotency_key": f"{batch.key}-{begin}-{end}"}
+                body = calls.append_body(batch.part(begin, end), fields)
             try:
-                appended: Appended = yield calls.append_encoded(
-                    topic, batch.part(begin, end), {"idempotency_key": key, "node": self._node}, partition
-                )
+                appended: Appended = yield calls.append_encoded(topic, body, partition)
                 parts.append(Part(begin, end, appended))
             except TopicsError as error:
                 cuts = _cuts(error, begin, end)
