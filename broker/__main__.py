@@ -15,17 +15,18 @@ import structlog
 import uvloop
 
 import kernel
-from broker import VERSION, log_events
+from broker import VERSION
 from broker.api import build_app
 from broker.cell import end_with, listen_at, plain_settings, settings_of
 from broker.cells import Cells, Role
 from broker.kafka import BoundPort, bind_port
 from broker.lifecycle import ExitCode, Lifecycle
 from broker.net import CannotListen, listen
-from broker.notify import Notifier
 from broker.server import BrokerServer
 from broker.settings import Settings, SettingsError, described, load
 from broker.supervisor import Supervisor
+from broker.telemetry import Notifier
+from broker.telemetry import log_setup as log_events
 from broker.tracing import start as start_tracing
 from broker.wiring import Broker
 from storage import Engine

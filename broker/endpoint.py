@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from broker.auth import Gate
 from broker.content import sites_of
-from broker.limits import Parking
 from broker.memory import Memory
-from broker.metrics import HttpMetrics
 from broker.net import Arrivals, Quota
+from broker.scheduling import Parking
+from broker.telemetry import HttpMetrics
 
 if TYPE_CHECKING:
     from broker.cells import Cells

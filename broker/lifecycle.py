@@ -20,9 +20,9 @@ import structlog
 
 from broker import VERSION
 from broker.net import write_port_file
-from broker.notify import EXTEND, Notifier
 from broker.server import BrokerServer
 from broker.settings import OnStorageFailed
+from broker.telemetry import EXTEND, Notifier
 from broker.wiring import Broker
 from storage import StorageError
 

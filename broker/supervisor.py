@@ -30,8 +30,8 @@ from broker.cells import Peers, PeerUnavailable, Role, write_restarts
 from broker.kafka import listen_for_kafka
 from broker.lifecycle import ExitCode
 from broker.net import listen, write_port_file
-from broker.notify import EXTEND, Notifier
 from broker.settings import Settings
+from broker.telemetry import EXTEND, Notifier
 from storage import CellSet, StorageError, open_set, run_folder
 from storage.platform import PosixFileSystem, take_lock
 

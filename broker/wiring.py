@@ -6,7 +6,6 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from broker.endpoint import Endpoint
-from broker.heavy import Heavy
 from broker.kafka import MAY_USE, Codecs, KafkaMetrics, Packed, deciding
 from broker.kafka.groups import CellOffsets, Coordinator, Limits, Offsets
 from broker.kafka.share.cell_shares import CellShares
@@ -14,6 +13,7 @@ from broker.kafka.share.shares import Shares
 from broker.live import Live
 from broker.pressure import Pressure
 from broker.proxy import CellSources, Instances
+from broker.scheduling import Heavy
 from broker.service import BackupJobs
 from storage import NotReady, ShuttingDown
 

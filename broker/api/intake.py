@@ -11,8 +11,7 @@ import asyncio
 import re
 from collections.abc import AsyncGenerator, Callable, Mapping
 
-from broker import inflate
-from broker.content import BodyTooSlow, Message, PayloadTooLarge, Receive, UnsupportedMediaType
+from broker.content import BodyTooSlow, Message, PayloadTooLarge, Receive, UnsupportedMediaType, inflate
 from broker.memory import BodyRoom
 from broker.net import Progress, Quota
 from storage import InvalidRequest

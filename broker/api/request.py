@@ -24,8 +24,8 @@ from broker.api import intake
 from broker.api.query import Query
 from broker.auth import ANYBODY, UNCOUNTED, Access, Flight
 from broker.content import Answer, Headers, Receive, Scope, errors, strict_json
-from broker.limits import Slots
 from broker.memory import PATIENCE_S, SMALL, BodyRoom
+from broker.scheduling import Slots
 from broker.service import partitions
 
 if TYPE_CHECKING:

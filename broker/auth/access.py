@@ -13,7 +13,7 @@ from typing import Final
 
 from broker.auth.keys import Key
 from broker.auth.scopes import Scopes
-from broker.limits import Parking
+from broker.scheduling import Parking
 from storage import LimitReached, RequestError
 
 #: The longest part of a name in an error.

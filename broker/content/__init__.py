@@ -1,6 +1,6 @@
 """What requests and answers are made of: bodies, their encodings, records as JSON."""
 
-from broker.content import errors, render, slices, strict_json
+from broker.content import errors, inflate, render, slices, strict_json
 from broker.content.accept import prefers_json, weights
 from broker.content.answers import (
     CREATED,
@@ -80,6 +80,7 @@ __all__ = [
     "errors",
     "headers_of",
     "in_slices",
+    "inflate",
     "name_in",
     "prefers_json",
     "quoted",

@@ -11,7 +11,6 @@ import sys
 import msgspec
 import uvloop
 
-from broker import log_events
 from broker.cell import end_with
 from broker.cells import Role
 from broker.gateway.gateway import Gateway
@@ -19,6 +18,7 @@ from broker.gateway.serving import GatewayServer
 from broker.lifecycle import ExitCode, tune_garbage_collection
 from broker.net import CannotListen
 from broker.settings import Settings, SettingsError, load
+from broker.telemetry import log_setup as log_events
 
 
 def main() -> int:

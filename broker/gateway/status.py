@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 import kernel
-from broker import VERSION, process
+from broker import VERSION
 from broker.api import Request
 from broker.cells import PeerUnavailable, read_restarts
 from broker.content import Answer, prefers_json
@@ -21,8 +21,7 @@ from broker.gateway.addresses import addresses, host_of
 from broker.gateway.asking import Asking, Part, refused
 from broker.gateway.heads import front, with_body
 from broker.gateway.state import State
-from broker.metric_table import METRICS
-from broker.metrics import as_text
+from broker.telemetry import METRICS, as_text, process
 from storage import Sample, ShuttingDown
 
 if TYPE_CHECKING:

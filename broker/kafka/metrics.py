@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from broker.kafka.apis import ApiKey
 from broker.kafka.errors import ErrorCode
-from broker.metric_table import METRICS
-from broker.metrics import SECONDS, Latencies
 from broker.net import Phase
+from broker.telemetry import METRICS, SECONDS, Latencies
 from storage import Family, Sample
 
 if TYPE_CHECKING:

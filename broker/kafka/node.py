@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from broker.auth import Gate
-    from broker.heavy import Heavy
     from broker.kafka.codecs import Codecs
     from broker.kafka.groups import Coordinator, Offsets
     from broker.kafka.metrics import KafkaMetrics
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from broker.memory import Memory
     from broker.net import Arrivals
     from broker.pressure import Pressure
+    from broker.scheduling import Heavy
     from broker.settings import Settings
     from storage import Engine
 

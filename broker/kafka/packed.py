@@ -14,9 +14,9 @@ from typing import Final, TypeAlias
 
 import xxhash
 
-from broker.heavy import Heavy
 from broker.kafka.codec import Buffer
 from broker.kafka.records import Codec
+from broker.scheduling import Heavy
 
 #: The most bytes in the cache. The least recently used batch is evicted first.
 MAX_CACHED_BYTES: Final = 32 << 20

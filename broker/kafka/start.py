@@ -5,9 +5,8 @@ from __future__ import annotations
 import socket
 from typing import TYPE_CHECKING
 
-from broker.environment import PREFIX
 from broker.net import listen, tls_context
-from broker.settings import Settings, SettingsError
+from broker.settings import PREFIX, Settings, SettingsError
 
 if TYPE_CHECKING:
     import ssl

@@ -18,7 +18,7 @@ from broker.content import render
 from broker.live import frames
 from broker.live.cursor import Position
 from broker.live.watch_options import Options
-from broker.scheduler import READING
+from broker.scheduling import READING
 from broker.service import priority_of
 from storage import StorageError
 from storage.records import ReadQuery, ReadResult

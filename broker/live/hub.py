@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from broker.live.feed import Feed
 from broker.live.session import Sessions
-from broker.scheduler import DeliveryScheduler
+from broker.scheduling import DeliveryScheduler
 from storage import ShuttingDown
 from storage.segments import durable_seq, synced_lsn
 

@@ -10,7 +10,7 @@ from broker.live.cursor import Position
 from broker.live.frames import Event
 from broker.live.watch_options import Options
 from broker.memory import SMALL
-from broker.scheduler import READING
+from broker.scheduling import READING
 from storage import RecordCorrupt, TopicNotFound
 from storage.records import ReadResult
 

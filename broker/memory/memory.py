@@ -17,7 +17,7 @@ import structlog
 from broker.memory.budget import Budget, Hold
 from broker.memory.giving import give_back
 from broker.memory.refusal import Overloaded
-from broker.scheduler import ROUND, DeliveryScheduler
+from broker.scheduling import ROUND, DeliveryScheduler
 
 if TYPE_CHECKING:
     from broker.settings import Settings

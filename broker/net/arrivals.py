@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from broker.net.handshakes import HandshakeQueue
-from broker.scheduler import DeliveryScheduler
+from broker.scheduling import DeliveryScheduler
 
 #: The cost of the first request of a connection. A round has 128, so 16 of them begin in it.
 FIRST_COST: Final = 8

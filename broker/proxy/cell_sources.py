@@ -19,8 +19,8 @@ from storage import NotMine, StorageError, TopicNotFound, Unavailable
 
 if TYPE_CHECKING:
     from broker.kafka import Cells
-    from broker.limits import Slots
     from broker.proxy.assignment import Partition
+    from broker.scheduling import Slots
     from storage import Engine
 
 FACTS: Final = "proxy_facts"

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import structlog
 
-from broker.limits import Slots
 from broker.proxy import offsets
 from broker.proxy.assignment import Partition
 from broker.proxy.errors import (
@@ -35,6 +34,7 @@ from broker.proxy.membership import UNDEFINED, Group, Member
 from broker.proxy.patterns import compiled
 from broker.proxy.reading import Limits, ProxyRead
 from broker.proxy.sources import Sources
+from broker.scheduling import Slots
 from storage import LimitReached, StorageError
 
 if TYPE_CHECKING:

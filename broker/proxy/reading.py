@@ -12,9 +12,9 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from broker.kafka import to_kafka
-from broker.limits import Slots
 from broker.proxy.assignment import Partition
 from broker.proxy.records import Record
+from broker.scheduling import Slots
 from storage import DataError, ShuttingDown, TopicNotFound, Unavailable
 from storage.records import ReadQuery, Tombstone, address
 

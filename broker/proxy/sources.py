@@ -9,9 +9,9 @@ from broker.proxy import offsets, reading
 from broker.proxy.membership import count_of
 
 if TYPE_CHECKING:
-    from broker.limits import Slots
     from broker.proxy.assignment import Partition
     from broker.proxy.reading import Limits, ProxyRead
+    from broker.scheduling import Slots
     from storage import Engine
 
 

@@ -9,9 +9,9 @@ from broker.net import Quota
 
 if TYPE_CHECKING:
     from broker.memory import Memory
-    from broker.metrics import HttpMetrics
     from broker.net import Arrivals
     from broker.settings import Settings
+    from broker.telemetry import HttpMetrics
 
 
 class ServerContext:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from broker import scheduler
 from broker.auth import narrowed
+from broker.scheduling import deliveries as scheduler
 from broker.service import partitions
 from broker.service.predicates import check_topic_name
 from schemas import TopicChange, TopicSettings

@@ -13,7 +13,7 @@ import pytest
 
 from broker.gateway import HotForwards
 from broker.net.arrivals import FIRST_COST, NEXT_COST
-from broker.scheduler import ROUND
+from broker.scheduling import ROUND
 from tests.http.hot_server import Wire, post, records
 from tests.support.cells_in_process import CellsInProcess, cells, client_of
 from tests.support.unread import get

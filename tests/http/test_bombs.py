@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from broker import inflate
+from broker.content import inflate
 from tests.http.hot_server import HotServer
 from tests.support.bombs import gzips
 

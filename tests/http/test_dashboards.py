@@ -13,8 +13,8 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from broker.logged import ALL as EVENTS
 from broker.settings import Settings
+from broker.telemetry.log_events import ALL as EVENTS
 from broker.wiring import Broker
 from tests.http.conftest import client_of
 from tests.http.everything import use_everything

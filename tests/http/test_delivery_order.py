@@ -21,7 +21,7 @@ from broker.live.feed import SLICE
 from broker.live.frames import Event, Kind
 from broker.live.watch_options import Options
 from broker.live.watcher import Watcher
-from broker.scheduler import AGEING_MS, WEIGHTS
+from broker.scheduling.deliveries import AGEING_MS, WEIGHTS
 from broker.settings import Settings
 from broker.wiring import Broker
 from tests.http.calls import append, state

@@ -10,11 +10,11 @@ import pytest
 from prometheus_client import Metric as Parsed
 from prometheus_client.parser import text_string_to_metric_families
 
-from broker.exposition import families, with_former_names
+from broker.api.exposition import families, with_former_names
 from broker.kafka.apis import ApiKey
 from broker.kafka.errors import ErrorCode
-from broker.metric_table import ALL
 from broker.settings import Settings
+from broker.telemetry.metric_table import ALL
 from broker.wiring import Broker
 from storage import METRICS, Engine, Metric, MetricTable, Sample
 from storage.errors import NotReady

@@ -11,8 +11,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import storage.queues.metrics
 from broker.content.accept import prefers_json
-from broker.metrics import SECONDS, HttpMetrics, Latencies, as_text
 from broker.settings import Settings
+from broker.telemetry import SECONDS, HttpMetrics, Latencies, as_text
 from broker.wiring import Broker
 from storage import Engine, Family, NewRecord, Sample, TopicConfig
 from tests.http.calls import append, fill

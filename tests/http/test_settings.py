@@ -19,7 +19,7 @@ from broker.settings import (
     is_loopback,
     load,
 )
-from broker.storage_settings import StorageSettings
+from broker.settings.storage_settings import StorageSettings
 from storage import Options, Recovery
 from storage.platform.directory import MAX_SHARDS
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.notify import EXTEND, Notifier
+from broker.telemetry import EXTEND, Notifier
 from tests.support.broker_process import BrokerProcess
 
 PATIENCE_S = 30

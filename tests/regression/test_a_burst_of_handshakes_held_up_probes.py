@@ -19,7 +19,7 @@ from broker.kafka.call import Answer, Call
 from broker.kafka.table import HANDLERS
 from broker.net import handshakes, listening
 from broker.net.arrivals import FIRST_COST
-from broker.scheduler import ROUND
+from broker.scheduling import ROUND
 from tests.http.hot_server import HotServer
 from tests.kafka.server import KafkaServer
 from tests.support.certificate import certificate

@@ -11,7 +11,7 @@ import pytest
 from broker.api.hot import HotRequests
 from broker.api.request import Request
 from broker.net.arrivals import FIRST_COST, NEXT_COST
-from broker.scheduler import ROUND
+from broker.scheduling import ROUND
 from tests.http.hot_server import HotServer, Wire, post, records
 from tests.support.unread import get
 

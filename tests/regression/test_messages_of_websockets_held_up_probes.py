@@ -12,7 +12,7 @@ import pytest
 
 from broker.api.routes import commands
 from broker.memory.memory import BEGIN_COST
-from broker.scheduler import ROUND
+from broker.scheduling import ROUND
 from tests.http.hot_server import HotServer
 
 SOCKETS = 10

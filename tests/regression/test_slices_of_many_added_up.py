@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from broker import metrics
 from broker.api.routes import metrics as scraping
 from broker.content.slices import EACH_BYTES, ROUNDS, SLICE_BYTES, Slices, yield_to_loop
 from broker.proxy import v3_records
+from broker.telemetry import http_metrics as metrics
 from tests.http.hot_server import HotServer
 from tests.support.unread import get
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import cramjam
 
-from broker.inflate import MAX_MEMBERS
+from broker.content.inflate import MAX_MEMBERS
 from broker.kafka.records.compression import MAX_BATCH_BYTES, MAX_SNAPPY_BLOCKS, Codec
 
 _cramjam: Any = cramjam

@@ -14,9 +14,10 @@ from typing import Any, Final
 
 import click
 
-from broker import logged, metric_table
 from broker.content.errors import CODES
 from broker.settings import PREFIX, Settings
+from broker.telemetry import log_events as logged
+from broker.telemetry import metric_table
 from tests.support import client_reference, typescript_reference
 from tests.tidy.tree import ROOT
 from topics_client.cli import app

@@ -12,7 +12,7 @@ from tests.tidy.tree import Source
 
 #: The name that a logger must have in a module, and the modules that may set up others.
 LOGGER: Final = "_log"
-SETUP: Final = "broker/log_events.py"
+SETUP: Final = "broker/telemetry/log_setup.py"
 #: The names of the methods, and the levels that they log with.
 LEVELS: Final = {"debug": "debug", "info": "info", "warning": "warning", "error": "error", "exception": "error"}
 #: A traceback is not a field.

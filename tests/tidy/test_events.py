@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker import logged as of_broker
+from broker.telemetry import log_events as of_broker
 from storage import Event
 from storage.telemetry import log_events as of_storage
 from tests.tidy.rules_events import Call, calls, differences

@@ -6,10 +6,10 @@ import re
 
 import pytest
 
-from broker import metric_table
 from broker.api.app import OPERATIONS as DECLARED
 from broker.api.openapi import document
 from broker.settings import PREFIX, Settings
+from broker.telemetry import metric_table
 from tests.support import client_reference, reference, typescript_reference
 from tests.tidy.tree import ROOT
 

@@ -10,7 +10,7 @@ import weakref
 
 import pytest
 
-from broker.heavy import Heavy
+from broker.scheduling import Heavy
 
 
 async def until(condition: object) -> None:

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker import inflate
-from broker.inflate import MAX_MEMBERS, Damaged, TooLarge, TooManyMembers, gunzip
+from broker.content import inflate
+from broker.content.inflate import MAX_MEMBERS, Damaged, TooLarge, TooManyMembers, gunzip
 
 EMPTY = gzip.compress(b"", mtime=0)
 NOISE = random.Random(26).randbytes(300_000)

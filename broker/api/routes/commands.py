@@ -25,8 +25,8 @@ from broker.api.routes.subscribing import Subscribing
 from broker.auth import COMMANDS, WRITE_ADMIN, Access
 from broker.content import strict_json, wrong_model
 from broker.live import Watcher, frames
-from broker.metrics import HttpMetrics
 from broker.service import appends
+from broker.telemetry import HttpMetrics
 from schemas import Subscribe, Unsubscribe
 from storage import InvalidRequest
 from storage.records import Appended

@@ -7,11 +7,11 @@ from typing import Any
 from fastapi import Response
 
 from broker.api.control import ControlOperations, Current
+from broker.api.exposition import families, reaching
 from broker.api.operation import Owner
 from broker.auth import READ, Rule
 from broker.content import OK, prefers_json, yield_to_loop
-from broker.exposition import families, reaching
-from broker.metrics import as_json, as_text
+from broker.telemetry import as_json, as_text
 
 operations = ControlOperations(tag="operations", owner=Owner.ALL)
 

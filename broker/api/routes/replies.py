@@ -11,7 +11,7 @@ import structlog
 from msgspec import Raw
 
 from broker.live import Watcher, frames
-from broker.metrics import HttpMetrics
+from broker.telemetry import HttpMetrics
 from storage import StorageError
 
 _log = structlog.get_logger("broker.http")

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import cramjam
 
-from broker.inflate import Damaged, TooLarge, TooManyMembers, gunzip
+from broker.content import inflate
 from broker.kafka.records.codecs import Codec
 from broker.kafka.records.errors import BatchTooLarge, CorruptBatch, UnsupportedCodec
 
@@ -102,13 +102,13 @@ def _too_large(max_bytes: int) -> BatchTooLarge:
 
 def _gzip(data: bytes, max_bytes: int) -> bytes:
     try:
-        return gunzip(data, max_bytes)
-    except TooLarge:
+        return inflate.gunzip(data, max_bytes)
+    except inflate.TooLarge:
         raise _too_large(max_bytes) from None
-    except TooManyMembers as error:
+    except inflate.TooManyMembers as error:
         # Not CorruptBatch: clients would send the same batch again.
         raise BatchTooLarge(f"Records cannot be decompressed: {error}.") from None
-    except Damaged as error:
+    except inflate.Damaged as error:
         raise CorruptBatch(f"Records cannot be decompressed: {error}") from None
 
 

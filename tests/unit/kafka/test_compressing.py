@@ -12,7 +12,6 @@ import pytest
 from aiokafka.record.default_records import DefaultRecordBatch
 from kafka.record.memory_records import MemoryRecords
 
-from broker.heavy import Heavy
 from broker.kafka.codec.wire import Buffer
 from broker.kafka.packed import Packed
 from broker.kafka.records.codecs import Codec
@@ -20,6 +19,7 @@ from broker.kafka.records.compression import compress, uncompress
 from broker.kafka.records.header import read_header
 from broker.kafka.records.reading import read_batch
 from broker.kafka.records.writing import Columns, compressed, write_batch
+from broker.scheduling import Heavy
 
 CODECS = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
 _memory: Any = MemoryRecords

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from broker.scheduler import AGEING_MS, FORGOTTEN_MS, HALF_LIFE_MS, WEIGHTS, Bands, band_of, effective_priority
+from broker.scheduling.deliveries import (
+    AGEING_MS,
+    FORGOTTEN_MS,
+    HALF_LIFE_MS,
+    WEIGHTS,
+    Bands,
+    band_of,
+    effective_priority,
+)
 
 NOW = 1_000_000_000
 

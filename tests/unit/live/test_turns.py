@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from broker.scheduler import ROUND, DeliveryScheduler
+from broker.scheduling import ROUND, DeliveryScheduler
 
 
 async def test_no_delivery_waits_while_the_round_has_capacity() -> None:

@@ -16,8 +16,8 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from broker.content import Slices
-from broker.metric_table import METRICS
 from broker.net import Phase
+from broker.telemetry.metric_table import METRICS
 from storage import Family, HistogramSample, LimitReached, Sample
 
 Labels: TypeAlias = tuple[tuple[str, str], ...]

@@ -17,8 +17,8 @@ from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
 from broker.auth import Keys, keys, parse_hosts, parse_origins
-from broker.environment import PREFIX, ignored, is_injected
-from broker.storage_settings import Count, StorageSettings
+from broker.settings.environment import PREFIX, ignored, is_injected
+from broker.settings.storage_settings import Count, StorageSettings
 
 MIB = 1 << 20
 _HELP_WIDTH = 100

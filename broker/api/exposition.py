@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from broker import VERSION, process
+from broker import VERSION
 from broker.auth import Access, Gate
 from broker.live import Live
 from broker.memory import Memory
-from broker.metric_table import DEPRECATED, MAX_KEY_SERIES, METRICS
-from broker.metrics import Labels
 from broker.pressure import Pressure
+from broker.telemetry import DEPRECATED, MAX_KEY_SERIES, METRICS, Labels, process
 from broker.wiring import Broker
 from storage import Family, Metric, Sample
 

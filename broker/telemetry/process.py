@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from time import process_time
 
-from broker.metric_table import METRICS
+from broker.telemetry.metric_table import METRICS
 from storage import Family
 
 _PAGE_BYTES = resource.getpagesize()
