@@ -21,6 +21,7 @@ from storage.bucket.driver import Bucket, Driver
 from storage.bucket.log_file import Body, SlotFileSystem, lay_out
 from storage.bucket.requests import Steps, Unanswered, get_patiently
 from storage.bucket.signs import TTL_S, OwnTime, show_signs
+from storage.bucket.slot import Seal
 from storage.bucket.slots import Fenced, GivenUp, Slots
 from storage.bucket.takeover import Candidate, Taken, begin_cell, take_over
 
@@ -38,6 +39,7 @@ __all__ = [
     "Manifest",
     "Named",
     "OwnTime",
+    "Seal",
     "SlotFileSystem",
     "Slots",
     "Steps",

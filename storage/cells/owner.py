@@ -1,10 +1,12 @@
 """Owns a cell in a bucket: takes it over, runs its engine on what is there, and puts bases there.
 
-    owner = await CellOwner.take(bucket, "cell-00", directory, Candidate("node-1", nonce))
-    if owner is not None:                      # None: its owner is alive
-        await owner.engine.append("events", {"n": 1})
-        ...
-        await owner.close()
+    owner = CellOwner(bucket, "cell-00", directory, Candidate("node-1", nonce))
+    await owner.start()                        # waits until the present owner is gone
+    await owner.engine.append("events", {"n": 1})
+    ...
+    await owner.close()
+
+`owner.engine` is there before the start, so that other parts of a process can be built on it.
 
 What the engine acknowledges behind a sync is in the bucket: another process on another machine finds it. The directory
 is emptied first and made anew, so it needs no disk that outlives the process.
@@ -23,6 +25,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import enum
 import errno
 import threading
 from collections.abc import Callable
@@ -47,6 +50,7 @@ from storage.bucket import (
     Manifest,
     Named,
     OwnTime,
+    Seal,
     SlotFileSystem,
     Slots,
     Steps,
@@ -77,59 +81,26 @@ BASE_BYTES: Final = 256 << 20
 LOOK_S: Final = 0.25
 
 
+class State(enum.StrEnum):
+    """What an owner does."""
+
+    NEW = "new"
+    #: The cell has a living owner.
+    WAITING = "waiting"
+    #: It takes the cell over, and makes the directory of what is in the bucket.
+    TAKING = "taking"
+    #: The engine recovers: see `Engine.recovery_progress`.
+    RECOVERING = "recovering"
+    OWNER = "owner"
+    LOST = "lost"
+    CLOSED = "closed"
+
+
 class CellOwner:
-    """See the module. Made by `take`."""
+    """See the module. All methods belong to the event loop, except those that say otherwise."""
 
     def __init__(
         self,
-        driver: Driver,
-        cell: str,
-        root: str,
-        candidate: Candidate,
-        taken: Taken,
-        options: Options,
-        clock: Clock,
-        on_lost: Callable[[Exception], None],
-        ttl_s: float,
-    ) -> None:
-        self._driver = driver
-        self._cell = cell
-        self._root = root
-        self._clock = clock
-        self._on_lost = on_lost
-        self._loop = asyncio.get_running_loop()
-        self._candidate = candidate
-        self._ttl_s = ttl_s
-        self._time = OwnTime(ttl_s, ttl_s / 5)
-        self._time.sealed(taken.sealed_at)
-        self._slots = Slots(cell, taken.seal)
-        #: Held during a request.
-        self._slots_lock = threading.Lock()
-        #: Of what follows; never held during a request, so that the loop may take it.
-        self._facts_lock = threading.Lock()
-        #: Every slot in front of it is in what follows.
-        self._known_end = taken.seal.slot + 1
-        self._seals = set(taken.seals)
-        self._recent_seals = [*taken.recent_seals]
-        self._base = taken.base
-        self._trimmer = Trimmer(cell, taken.base)
-        #: (slot, file and offset of its body) behind the redo slot of the newest base, and their bytes.
-        self._behind = [(slot.number, (slot.file, slot.offset)) for slot in taken.log]
-        self._behind_bytes = sum(len(slot.body) for slot in taken.log)
-        self._attempts = 0
-        self._trimming = asyncio.Lock()
-        self._closing = False
-        self._tasks: list[asyncio.Task[None]] = []
-        self._signs = Driver(driver.bucket, clock)
-        #: Bases put, and objects deleted, since the start.
-        self.bases = 0
-        self.deleted = 0
-        files = SlotFileSystem(PosixFileSystem(), root, self)
-        self.engine = Engine(root, options, fs=files, clock=clock)
-
-    @classmethod
-    async def take(
-        cls,
         bucket: Bucket,
         cell: str,
         root: str,
@@ -139,33 +110,91 @@ class CellOwner:
         clock: Clock | None = None,
         on_lost: Callable[[Exception], None] = lambda _: None,
         ttl_s: float = TTL_S,
-    ) -> CellOwner | None:
-        """Become the owner of a cell that was begun, and start its engine; None: its owner is alive.
+    ) -> None:
+        """Makes no request. `root`: the local directory, which `start` empties. `on_lost` is called on the loop, once.
+        `ttl_s` is the same for all processes that may own the cell."""
+        self._cell = cell
+        self._root = root
+        self._clock = clock or SystemClock()
+        self._driver = Driver(bucket, self._clock)
+        self._signs = Driver(bucket, self._clock)
+        self._on_lost = on_lost
+        self._candidate = candidate
+        self._ttl_s = ttl_s
+        self._time = OwnTime(ttl_s, ttl_s / 5)
+        #: Held during a request.
+        self._slots_lock = threading.Lock()
+        #: Of what follows; never held during a request, so that the loop may take it.
+        self._facts_lock = threading.Lock()
+        #: Every slot in front of it is in what follows.
+        self._known_end = 0
+        self._seals: set[int] = set()
+        self._recent_seals: list[Seal] = []
+        #: (slot, file and offset of its body) behind the redo slot of the newest base, and their bytes.
+        self._behind: list[tuple[int, tuple[int, int]]] = []
+        self._behind_bytes = 0
+        self._attempts = 0
+        self._trimming = asyncio.Lock()
+        self._closing = False
+        self._tasks: list[asyncio.Task[None]] = []
+        self.state = State.NEW
+        #: Bases put, and objects deleted, since the start.
+        self.bases = 0
+        self.deleted = 0
+        wanted = msgspec.structs.replace(options or Options(), wal_shards=1, segment_pack_bytes=0)
+        files = SlotFileSystem(PosixFileSystem(), root, self)
+        self.engine = Engine(root, wanted, fs=files, clock=self._clock)
 
-        `root` is emptied. `ttl_s` is the same for all processes that may own the cell. Raises NeverBegun, MetadataLost,
-        BaseMissing, DamagedSlot, Unanswered, GivenUp, and what the start of an engine raises.
+    async def start(self, *, wait: bool = True) -> bool:
+        """Become the owner of a cell that was begun, and start its engine. False: its owner is alive (without `wait`).
+
+        Once only. Raises NeverBegun, MetadataLost, BaseMissing, DamagedSlot, GivenUp, and what the start of an engine
+        raises; Unanswered, without `wait`. Nothing is held then.
         """
-        clock = clock or SystemClock()
-        driver = Driver(bucket, clock)
+        self._loop = asyncio.get_running_loop()
+        self.state = State.WAITING
         try:
-            taken = await asyncio.to_thread(driver.run, take_over(cell, candidate, ttl_s=ttl_s))
+            taken = await self._take_over(wait=wait)
             if taken is None:
-                driver.close()
-                return None
-            await asyncio.to_thread(_lay_out, driver, cell, root, taken, clock)
-            wanted = msgspec.structs.replace(options or Options(), wal_shards=1, segment_pack_bytes=0)
-            owner = cls(driver, cell, root, candidate, taken, wanted, clock, on_lost, ttl_s)
+                await self._stop()
+                return False
+            self.state = State.TAKING
+            self._adopt(taken)
+            self._run_signs()
+            await asyncio.to_thread(_lay_out, self._driver, self._cell, self._root, taken, self._clock)
+            self.state = State.RECOVERING
+            await self.engine.start()
         except BaseException:
-            driver.close()
+            await self._stop()
             raise
-        owner._run_signs()
-        try:
-            await owner.engine.start()
-        except BaseException:
-            await owner._stop()
-            raise
-        owner._tasks.append(asyncio.create_task(owner._put_bases(), name="storage-bases"))
-        return owner
+        self._tasks.append(asyncio.create_task(self._put_bases(), name="storage-bases"))
+        if self.state is State.RECOVERING:
+            self.state = State.OWNER
+        return True
+
+    async def _take_over(self, *, wait: bool) -> Taken | None:
+        while True:
+            steps = take_over(self._cell, self._candidate, ttl_s=self._ttl_s)
+            try:
+                taken = await asyncio.to_thread(self._driver.run, steps)
+            except Unanswered:
+                if not wait or self._closing:
+                    raise
+                await self._clock.sleep(LOOK_S)
+                continue
+            if taken is not None or not wait:
+                return taken
+
+    def _adopt(self, taken: Taken) -> None:
+        self._time.sealed(taken.sealed_at)
+        self._slots = Slots(self._cell, taken.seal)
+        self._known_end = taken.seal.slot + 1
+        self._seals = set(taken.seals)
+        self._recent_seals = [*taken.recent_seals]
+        self._base = taken.base
+        self._trimmer = Trimmer(self._cell, taken.base)
+        self._behind = [(slot.number, (slot.file, slot.offset)) for slot in taken.log]
+        self._behind_bytes = sum(len(slot.body) for slot in taken.log)
 
     # -- slots: on the thread of the log's writer ----------------------------------------------------------------------
 
@@ -184,7 +213,8 @@ class CellOwner:
 
     def _lose(self, error: Exception) -> None:
         self._time.close()
-        if not self._closing:
+        if not self._closing and self.state is not State.LOST:
+            self.state = State.LOST
             self._loop.call_soon_threadsafe(self._on_lost, error)
 
     # -- time: on the thread of the signs ------------------------------------------------------------------------------
@@ -300,7 +330,8 @@ class CellOwner:
             await self.engine.close()
 
     async def close(self) -> None:
-        """Stop the engine cleanly. The cell has this process as its owner until another one takes it over."""
+        """Stop the engine cleanly, or give up a start. The cell has this process as its owner until another one takes
+        it over."""
         self._closing = True
         for task in self._tasks:
             task.cancel()
@@ -312,6 +343,7 @@ class CellOwner:
 
     async def _stop(self) -> None:
         self._closing = True
+        self.state = State.CLOSED
         self._time.close()
         await asyncio.to_thread(self._signs.close)
         await asyncio.to_thread(self._driver.close)

@@ -16,7 +16,7 @@ from storage import Durability, NewRecord, ReadQuery, TopicConfig
 from storage.bucket import Candidate
 from storage.bucket.driver import Bucket, open_bucket
 from storage.bucket.requests import Unanswered
-from storage.cells.owner import CellOwner, begin
+from storage.cells.owner import CellOwner, State, begin
 from storage.errors import StorageFailed
 from storage.options import Options
 from tests.support.memory_bucket import MemoryBucket
@@ -90,20 +90,17 @@ async def taken(
     """A new process owns the cell, as soon as it may; on a new machine, or on the one of that name."""
     number = next(_numbers)
     directory = directory if machine is None else directory / machine
-    lost: list[Exception] = []
-    while True:
-        owner = await CellOwner.take(
-            bucket,
-            CELL,
-            str(directory if machine else directory / f"machine-{number}"),
-            Candidate(f"node-{number}", f"{number:032x}"),
-            options=options,
-            on_lost=lost.append,
-            ttl_s=TTL_S,
-        )
-        if owner is not None:
-            owners.append(owner)
-            return owner
+    owner = CellOwner(
+        bucket,
+        CELL,
+        str(directory if machine else directory / f"machine-{number}"),
+        Candidate(f"node-{number}", f"{number:032x}"),
+        options=options,
+        ttl_s=TTL_S,
+    )
+    owners.append(owner)
+    await owner.start()
+    return owner
 
 
 def record(value: object) -> NewRecord:
@@ -126,6 +123,18 @@ async def test_what_an_owner_acknowledged_is_there_for_the_next_on_another_machi
     second = await taken(bucket, tmp_path, owners)
     assert await contents(second) == [{"n": number} for number in range(30)]
     await second.engine.append("events", [record({"n": 30})])
+
+
+async def test_a_start_that_does_not_wait_leaves_a_living_owner_alone(
+    bucket: Bucket, tmp_path: Path, owners: list[CellOwner]
+) -> None:
+    first = await taken(bucket, tmp_path, owners)
+    other = CellOwner(bucket, CELL, str(tmp_path / "other"), Candidate("other", "ee" * 16), ttl_s=TTL_S)
+    owners.append(other)
+    assert not other.may_answer()
+    assert not await other.start(wait=False)
+    assert (first.state, other.state) == (State.OWNER, State.CLOSED)
+    assert first.generation == 2
 
 
 async def test_an_owner_that_was_followed_acknowledges_nothing_more(
