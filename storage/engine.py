@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from itertools import islice
 from typing import Any, Literal
@@ -197,9 +197,7 @@ class Engine:
         self.admin.check_ends = self.routers.check_ends
         self.consumers = self.admin.consumers = Consumers(logs, self.reader)
         self.backups = Backups(
-            BackupSource(
-                self.shared_segments, self.segment_worker, lambda: self.snapshotter.take(), lambda: self.cluster_id
-            )
+            BackupSource(self.shared_segments, self.segment_worker, self._take_snapshot, lambda: self.cluster_id)
         )
         #: Called on the loop with (shard, errno) when a shard stops.
         self.on_shard_failed: Callable[[int, int | None], None] | None = None
@@ -398,8 +396,14 @@ class Engine:
         self.publisher.shut_down()
         self.queues.begin_shutdown()
 
-    async def close(self) -> None:
-        """Finish work in flight, take a snapshot, release the directory. Not a clean stop after a failed shard."""
+    async def _take_snapshot(self, clean: bool) -> tuple[int, list[int]]:
+        return await self.snapshotter.take(clean=clean)
+
+    async def close(self, last: Callable[[], Awaitable[object]] | None = None) -> None:
+        """Finish work in flight, take a snapshot, release the directory. Not a clean stop after a failed shard.
+
+        `last`: takes that snapshot, as part of a base, when the stop is clean (see `Backups.take_base`).
+        """
         if self.closing:
             return
         self.logs.closing = True
@@ -416,7 +420,10 @@ class Engine:
         if self.ready:
             try:
                 await return_reservations(self.logs)
-                await self.snapshotter.take(clean=not self.failed_shards)
+                if last is None or self.failed_shards:
+                    await self.snapshotter.take(clean=not self.failed_shards)
+                else:
+                    await last()
             except (StorageError, OSError) as error:
                 _log.warning("final_snapshot_failed", error=str(error))
         await self._release()

@@ -74,16 +74,22 @@ class Backups:
         self.newest_ms = summary.taken_ms
         return summary
 
-    async def take_base(self, make_target: Callable[[Going], TakingTarget]) -> tuple[list[int], list[int]]:
+    async def take_base(
+        self, make_target: Callable[[Going], TakingTarget], *, clean: bool = False
+    ) -> tuple[list[int], list[int]]:
         """Put everything but the log and cold segments into a target, durable on return. Raises as `take`.
 
+        `clean`: the engine stops, and this is its last snapshot: see `Engine.close`.
         Returns LSNs for each shard: where the log must be replayed from, and the instant that the segments are as of.
         The log is durable up to there.
         """
-        self._logs.check_open()
+        if not clean:
+            self._logs.check_open()
         if self._taking is not None:
             raise LimitReached("A backup is in progress; only one can run at a time.", limit="backups", max=1)
-        taking = Taking(self._source, make_target, include_cold=False, at_instant=lambda: None, with_log=False)
+        taking = Taking(
+            self._source, make_target, include_cold=False, at_instant=lambda: None, with_log=False, clean=clean
+        )
         await self._run(taking)
         return taking.redo, taking.ends
 

@@ -407,14 +407,17 @@ def segment_of(path: str) -> SegmentId | None:
     return SegmentId(int(folder.rpartition("/")[2], 16), parsed[0], parsed[1])
 
 
-def empty_directory(fs: FileSystem, root: str) -> None:
-    """Remove everything that a restore has put there. RESTORING goes last, once the rest is durably gone."""
+def empty_directory(fs: FileSystem, root: str, *, locked: bool = False) -> None:
+    """Remove everything that a restore has put there. RESTORING goes last, once the rest is durably gone.
+
+    `locked`: the caller holds `.lock`, and goes on to hold it: another process must find that very file.
+    """
     for name in fs.listdir(root):
         if name not in (layout.RESTORING, layout.LOCK, _NOT_OURS):
             path = layout.join(root, name)
             _remove_tree(fs, path) if fs.is_dir(path) else fs.unlink(path)
     fs.sync_dir(root)
-    for name in (layout.RESTORING, layout.LOCK):
+    for name in (layout.RESTORING,) if locked else (layout.RESTORING, layout.LOCK):
         with contextlib.suppress(FileNotFoundError):
             fs.unlink(layout.join(root, name))
     fs.sync_dir(root)

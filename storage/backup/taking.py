@@ -54,11 +54,12 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BackupSource(NamedTuple):
-    """What a backup is taken of. `take_snapshot` returns its number and where the log must be replayed from."""
+    """What a backup is taken of. `take_snapshot` returns its number and where the log must be replayed from. It is told
+    whether no frame follows."""
 
     segments: Segments
     worker: SegmentWorker
-    take_snapshot: Callable[[], Awaitable[tuple[int, list[int]]]]
+    take_snapshot: Callable[[bool], Awaitable[tuple[int, list[int]]]]
     cluster_id: Callable[[], str]
 
 
@@ -129,8 +130,10 @@ class Taking:
         include_cold: bool,
         at_instant: Callable[[], None],
         with_log: bool = True,
+        clean: bool = False,
     ) -> None:
-        """`with_log`: False for a target that has the log by itself."""
+        """`with_log`: False for a target that has the log by itself. `clean`: the engine stops, and writes no frame any
+        more."""
         self._source = source
         self._segments = source.segments
         self._logs = source.segments.logs
@@ -140,6 +143,7 @@ class Taking:
         self._at_instant = at_instant
         self._target = make_target(Going(self._went_on))
         self._with_log = with_log
+        self._clean = clean
         #: For each shard, where the log must be replayed from; known when the snapshot is taken.
         self.redo: list[int] = []
         #: For each shard, the end of the log at the instant.
@@ -164,7 +168,7 @@ class Taking:
             await runtime.run_io(self._target.open)
             await self._copy_ahead()
             self._pins.begin()
-            number, redo = await self._source.take_snapshot()
+            number, redo = await self._source.take_snapshot(self._clean)
             self.redo = redo
             async with self._source.worker.paused():
                 parts = await self._pin_segments()

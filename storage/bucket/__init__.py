@@ -21,11 +21,12 @@ from storage.bucket.driver import Bucket, Driver
 from storage.bucket.log_file import Body, SlotFileSystem, lay_out
 from storage.bucket.requests import Steps, Unanswered, get_patiently
 from storage.bucket.signs import TTL_S, OwnTime, show_signs
-from storage.bucket.slot import Seal
+from storage.bucket.slot import ANYONE, Seal
 from storage.bucket.slots import Fenced, GivenUp, Slots
 from storage.bucket.takeover import Candidate, Taken, begin_cell, take_over
 
 __all__ = [
+    "ANYONE",
     "TTL_S",
     "Base",
     "BaseMissing",

@@ -62,6 +62,8 @@ class Manifest(msgspec.Struct, frozen=True):
     #: File and offset of the log that recovery begins at, and those of the instant that the segments are as of.
     log_from: tuple[int, int] = (1, 0)
     instant: tuple[int, int] = (1, 0)
+    #: The base was put at a clean stop, and no frame of its owner follows.
+    clean: bool = False
 
 
 class Base(msgspec.Struct, frozen=True):

@@ -72,6 +72,10 @@ class Driver:
         """Wait that long, or until it is closed; whether it is."""
         return self._closing.wait(seconds)
 
+    def interrupt(self) -> None:
+        """Steps that are under way, and all that follow, end with Unanswered, behind the request in progress."""
+        self._closing.set()
+
     def close(self) -> None:
         """Steps that are under way end with Unanswered. Blocks until requests under way have ended."""
         self._closing.set()
@@ -90,13 +94,19 @@ class Driver:
             case Get(key):
                 return self.bucket.get(key)
             case GetMany(several):
-                return list(self._pool.map(self.bucket.get, several))
+                return list(self._pool.map(self._get_or_error, several))
             case Put(key, data):
                 return self.bucket.put(key, data)
             case Delete(key):
                 return self.bucket.delete(key)
             case Names(prefix):
                 return self.bucket.names(prefix)
+
+    def _get_or_error(self, key: str) -> bytes | Unanswered | None:
+        try:
+            return self.bucket.get(key)
+        except Unanswered as error:
+            return error
 
 
 class RemoteBucket:

@@ -71,8 +71,8 @@ def get(key: str) -> Steps[bytes | None]:
     return (yield Get(key))
 
 
-def get_many(keys: Sequence[str]) -> Steps[list[bytes | None]]:
-    """Each object as of a moment of its own."""
+def get_many(keys: Sequence[str]) -> Steps[list[bytes | Unanswered | None]]:
+    """Each object as of a moment of its own, or that it was not answered."""
     return (yield GetMany(tuple(keys)))
 
 

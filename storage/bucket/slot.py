@@ -31,6 +31,8 @@ SEAL: Final = 2
 MAGIC: Final = b"TSLO"
 VERSION: Final = 1
 NONCE_BYTES: Final = 16
+#: As a successor: every process may seal at once.
+ANYONE: Final = "*"
 _FIELDS: Final = struct.Struct("<4sBBHQQ16sQQQ")
 _SUM: Final = struct.Struct("<Q")
 HEADER_BYTES: Final = _FIELDS.size + _SUM.size
@@ -51,7 +53,7 @@ class Seal(msgspec.Struct, frozen=True):
     address: str = ""
     #: The local directory that holds the rest of the owner's log; "" for none.
     directory: str = ""
-    #: Set in the last slot of an owner that gives up the cell: the process that may seal at once.
+    #: Set in the last slot of an owner that gives up the cell: the process that may seal at once, or ANYONE.
     successor: str = ""
 
 

@@ -67,8 +67,8 @@ class Slots:
         return sent_at
 
     def give_to(self, successor: str) -> Steps[None]:
-        """The last slot of this owner: that process may seal at once. Before this begins, the owner must have stopped
-        answering. Raises like `append`."""
+        """The last slot of this owner: that process, or ANYONE, may seal at once. Before this begins, the owner must
+        have stopped answering. Raises like `append`."""
         seal = self.seal
         last = Seal(
             self.end, seal.generation + 1, seal.nonce, seal.node, seal.address, seal.directory, successor=successor

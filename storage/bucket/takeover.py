@@ -3,7 +3,8 @@
     1  Find the newest base m.
     2  Read the slots from its redo slot up to the first that is absent. The last seal among them names the owner.
     3  May this process seal over that one? Its process shows no sign of life for TTL; or the seal hands over to this
-       process; or this process holds the lock of the very directory that the seal names, so the owner's has ended.
+       process or to anyone; or this process holds the lock of the very directory that the seal names, so the owner's
+       has ended.
     4  Create a seal in the absent slot. If somebody has created it meanwhile: data is read, and the next slot is tried;
        a seal is judged anew, from 1.
     5  Is there a base m + 2? Then the absent slot may have been one that its owner had deleted, and the seal means
@@ -22,10 +23,10 @@ import msgspec
 
 from storage.bucket import keys
 from storage.bucket.base import Base, BaseMissing, BaseTaken, Manifest, newest_head, put_base, put_object, read_base
-from storage.bucket.requests import Get, Steps, get, get_many, now, patiently
+from storage.bucket.requests import Get, Steps, Unanswered, get, get_many, now, patiently, wait
 from storage.bucket.signs import TTL_S, is_gone
-from storage.bucket.slot import DamagedSlot, Seal, Slot, decode, encode_seal
-from storage.bucket.slots import Fenced, create_slot
+from storage.bucket.slot import ANYONE, DamagedSlot, Seal, Slot, decode, encode_seal
+from storage.bucket.slots import FIRST_PAUSE_S, Fenced, create_slot
 
 #: How many slots are requested at a time.
 AT_ONCE: Final = 16
@@ -130,14 +131,14 @@ def _attempt(
         raise MetadataLost(f"{cell} has a log and no base")
     base = yield from read_base(cell, head)
     log = Log(head.redo, head.seal, [], [])
-    yield from _read_on(cell, log)
+    yield from _read_on(cell, log, give_up_s)
     judged = log.owner
     if not (yield from _may_seal(judged, candidate, holds_lock_of, ttl_s)):
         return None
     while True:
         # An earlier attempt of this process may be carried out after this read of the log, and not before it.
         sealed_at = yield from now()
-        yield from _read_on(cell, log)
+        yield from _read_on(cell, log, give_up_s)
         if log.owner != judged:
             return _Again()
         seal = candidate.seal(log.end, log.owner.generation + 1)
@@ -154,14 +155,26 @@ def _attempt(
     return Taken(seal, sealed_at, base, tuple(log.data), tuple(sorted(seals)), recent)
 
 
-def _read_on(cell: str, log: Log) -> Steps[None]:
+def _read_on(cell: str, log: Log, give_up_s: float) -> Steps[None]:
+    """Up to the first missing slot. Raises Unanswered if a slot is not answered for so long."""
+    until = (yield from now()) + give_up_s
     while True:
-        numbers = range(log.end, log.end + AT_ONCE)
+        begin = log.end
+        numbers = range(begin, begin + AT_ONCE)
         answers = yield from get_many([keys.slot(cell, each) for each in numbers])
         for number, data in zip(numbers, answers, strict=True):
             if data is None:
                 return  # those after it were requested later, and may exist
+            if isinstance(data, Unanswered):
+                break
             _add(log, decode(number, data))
+        at = yield from now()
+        if log.end > begin:
+            until = at + give_up_s
+        elif at >= until:
+            raise Unanswered("the log could not be read")
+        else:
+            yield from wait(FIRST_PAUSE_S)
 
 
 def _add(log: Log, slot: Slot) -> None:
@@ -183,7 +196,8 @@ def _add(log: Log, slot: Slot) -> None:
 def _may_seal(owner: Seal, candidate: Candidate, holds_lock_of: Callable[[str], bool], ttl_s: float) -> Steps[bool]:
     if owner.successor:
         # The former owner answers nothing any more, and the successor nothing yet: it only goes first.
-        return owner.successor == candidate.nonce or (yield from is_gone(owner.successor, ttl_s))
+        goes_first = owner.successor in (candidate.nonce, ANYONE)
+        return goes_first or (yield from is_gone(owner.successor, ttl_s))
     if owner.nonce == candidate.nonce or (owner.directory and holds_lock_of(owner.directory)):
         return True
     return (yield from is_gone(owner.nonce, ttl_s))

@@ -28,7 +28,7 @@ import contextlib
 import enum
 import errno
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import msgspec
@@ -37,6 +37,7 @@ import structlog
 from storage.backup.bases import BaseTarget, lay_out_base
 from storage.backup.restoring import empty_directory
 from storage.bucket import (
+    ANYONE,
     TTL_S,
     Base,
     BaseMissing,
@@ -70,7 +71,7 @@ from storage.engine import Engine
 from storage.errors import StorageError
 from storage.log import split
 from storage.options import Options
-from storage.platform import Clock, PosixFileSystem, SystemClock, ensure_dir, new_format, take_lock
+from storage.platform import Clock, LockText, PosixFileSystem, SystemClock, ensure_dir, new_format, take_lock
 
 _log = structlog.get_logger("storage")
 
@@ -79,6 +80,8 @@ BASE_SLOTS: Final = 1000
 BASE_BYTES: Final = 256 << 20
 #: How often it is looked at whether a base is due, and whether the owner's time is over.
 LOOK_S: Final = 0.25
+#: A clean stop waits no longer for the store.
+CLOSE_S: Final = 10.0
 
 
 class State(enum.StrEnum):
@@ -92,6 +95,8 @@ class State(enum.StrEnum):
     #: The engine recovers: see `Engine.recovery_progress`.
     RECOVERING = "recovering"
     OWNER = "owner"
+    #: It answers nothing any more, and stops.
+    CLOSING = "closing"
     LOST = "lost"
     CLOSED = "closed"
 
@@ -135,6 +140,8 @@ class CellOwner:
         self._behind_bytes = 0
         self._attempts = 0
         self._trimming = asyncio.Lock()
+        #: One base is put at a time.
+        self._basing = asyncio.Lock()
         self._closing = False
         self._tasks: list[asyncio.Task[None]] = []
         self.state = State.NEW
@@ -267,6 +274,19 @@ class CellOwner:
     async def put_base(self) -> Base:
         """Put a base of the engine's present state, and delete what it supersedes. Raises BackupFailed, LimitReached
         during another backup, Unanswered, OSError, BaseTaken."""
+        # A base that is under way is completed in any case, because the next one has the number after it.
+        return await asyncio.shield(asyncio.create_task(self._put_base(clean=False)))
+
+    async def _put_base(self, *, clean: bool) -> Base:
+        async with self._basing:
+            base = await self._put_one(clean=clean)
+            if clean and base.manifest.clean != clean:
+                base = await self._put_one(clean=clean)
+        await self.trim()
+        return base
+
+    async def _put_one(self, *, clean: bool) -> Base:
+        """`clean`: the engine stops, and writes no frame any more."""
         self._attempts += 1
         attempt, objects = self._attempts, _Objects(self._driver)
         name = f"{self._slots.seal.nonce}-{attempt}"
@@ -277,7 +297,7 @@ class CellOwner:
             made.append(BaseTarget(objects, self._cell, name, known, PosixFileSystem(), self._root, going))
             return made[0]
 
-        [log_lsn], [instant_lsn] = await self.engine.backups.take_base(target)
+        [log_lsn], [instant_lsn] = await self.engine.backups.take_base(target, clean=clean)
         log_from, instant = split(log_lsn), split(instant_lsn)
         with self._facts_lock:
             # The slot that has the first byte that is needed.
@@ -286,7 +306,7 @@ class CellOwner:
             redo = before[-1] if before else min(behind, default=self._known_end)
             seals = tuple(sorted(each for each in self._seals if each < redo))
             [*_, seal] = [each for each in self._recent_seals if each.slot < redo]
-        manifest = Manifest(tuple(made[0].named.values()), seals, log_from, instant)
+        manifest = Manifest(tuple(made[0].named.values()), seals, log_from, instant, clean)
         steps = put_base(self._cell, self._candidate.nonce, self._base.head.number + 1, attempt, redo, seal, manifest)
         try:
             base = await asyncio.to_thread(self._driver.run, steps)
@@ -299,7 +319,6 @@ class CellOwner:
             self._behind_bytes = 0
         self.bases += 1
         self._trimmer.add(base)
-        await self.trim()
         return base
 
     def _found(self, taken: BaseTaken) -> Steps[Base]:
@@ -329,17 +348,55 @@ class CellOwner:
         with contextlib.suppress(StorageError, OSError):
             await self.engine.close()
 
-    async def close(self) -> None:
-        """Stop the engine cleanly, or give up a start. The cell has this process as its owner until another one takes
-        it over."""
+    async def hand_over(self, successor: str, drain: Callable[[], Awaitable[None]], within_s: float = CLOSE_S) -> None:
+        """Give the cell to the process with the nonce `successor`, which should wait in `start` already.
+
+        A base is put while this process serves. Then `drain` is awaited: behind it, nothing is answered any more. The
+        rest as in `close`. Raises what `drain` raises; the cell has not been given then.
+        """
+        if self.state is State.OWNER and self._behind:
+            with contextlib.suppress(StorageError, Unanswered, BaseTaken, BaseMissing, OSError):
+                await self.put_base()
+        await drain()
+        await self.close(successor, within_s)
+
+    async def close(self, successor: str = ANYONE, within_s: float = CLOSE_S) -> None:
+        """Stop the engine cleanly and give the cell to `successor`: the nonce of a process, or ANYONE. Or give up a
+        start.
+
+        Answer nothing more; put a small base of the clean stop, with leases that are not durable; create a last slot
+        with the rest of the log, and then the seal that lets the successor take over without waiting. If the store does
+        not do this in time, or the cell is lost, the process just stops; others take over after TTL.
+        """
+        serves = self.state is State.OWNER
         self._closing = True
+        self._time.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if serves:
+            self.state = State.CLOSING
+        give_up = asyncio.get_running_loop().call_later(within_s, self._driver.interrupt)
         try:
-            await self.engine.close()
+            await self.engine.close(self._put_last_base if serves else None)
+            if serves and not self.engine.failed_shards:
+                await asyncio.to_thread(self._give_to, successor)
         finally:
+            give_up.cancel()
             await self._stop()
+
+    async def _put_last_base(self) -> None:
+        try:
+            await self._put_base(clean=True)
+        except (Unanswered, BaseTaken, BaseMissing) as error:  # the log says it all, but for leases
+            _log.warning("base_failed", cell=self._cell, error=type(error).__name__)
+
+    def _give_to(self, successor: str) -> None:
+        with self._slots_lock:
+            try:
+                self._driver.run(self._slots.give_to(successor))
+            except (Fenced, GivenUp, Unanswered) as error:
+                _log.warning("cell_not_given", cell=self._cell, error=type(error).__name__)
 
     async def _stop(self) -> None:
         self._closing = True
@@ -377,13 +434,14 @@ def _lay_out(driver: Driver, cell: str, root: str, taken: Taken, clock: Clock) -
     ensure_dir(fs, root)
     lock = take_lock(fs, root, clock)
     try:
-        empty_directory(fs, root)
+        empty_directory(fs, root, locked=True)
         manifest = taken.base.manifest
         log = [Body(slot.file, slot.offset, slot.body) for slot in taken.log]
         lay_out_base(fs, root, cell, _Objects(driver), manifest.objects, log, manifest.log_from, manifest.instant)
         # What an earlier owner noted there would let the engine trust the page cache, and so assign seqs again that
-        # an owner on another machine has assigned since.
-        lock.write("")
+        # an owner on another machine has assigned since. The files are those of the base: what a clean stop says about
+        # them holds.
+        lock.write(LockText(came_up=True).encode())
     finally:
         lock.release()
 

@@ -17,9 +17,9 @@ SEEDS = [
 ]
 
 
-def history(seed: int, faults: float = 0.05) -> Cell:
+def history(seed: int, faults: float = 0.05, without: str = "") -> Cell:
     """Two minutes of a cell."""
-    cell = Cell(World(Random(seed), faults=faults))
+    cell = Cell(World(Random(seed), faults=faults), without=without)
     cell.live(seconds=120)
     return cell
 
@@ -39,6 +39,11 @@ def test_histories_have_several_owners_and_deletions() -> None:
         for name, count in facts(history(seed)).items():
             happened[name] += count
     assert all(happened.values()), happened
+
+
+@pytest.mark.parametrize("rule", ["silence", "time"])
+def test_histories_find_what_a_rule_excludes(rule: str) -> None:
+    assert any(history(seed, without=rule).problems() for seed in range(60))
 
 
 def test_an_owner_without_faults_stays_owner() -> None:

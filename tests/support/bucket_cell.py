@@ -16,12 +16,15 @@ answers reads from memory. A process that ends is followed by another one.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import Any
 
+from storage.bucket import keys
 from storage.bucket.base import BaseTaken, Manifest, Trimmer, put_base, put_object
 from storage.bucket.requests import Steps, Unanswered, get, now, wait
 from storage.bucket.signs import OwnTime, show_signs
+from storage.bucket.slot import ANYONE
 from storage.bucket.slots import Fenced, GivenUp, Slots
 from storage.bucket.takeover import Candidate, Taken, begin_cell, take_over
 from tests.support.sim_bucket import Process, World
@@ -35,8 +38,14 @@ GIVE_UP_S = 10.0
 class Cell:
     """The history of one cell."""
 
-    def __init__(self, world: World, processes: int = 3) -> None:
+    def __init__(self, world: World, processes: int = 3, *, without: str = "") -> None:
+        """`without`: a rule that owners do not follow, to see that it is needed.
+
+        silence     whoever hands the cell over answers nothing more
+        time        an owner answers nothing when its time is over
+        """
         self.world = world
+        self.without = without
         self.count = 0
         #: By number: when it was sent, and when it was answered.
         self.sent: dict[int, float] = {}
@@ -80,7 +89,7 @@ class Cell:
                     case 2:
                         each.process.cut_off(rng.choice([0.5, 3.0, 8.0, 20.0]))
                     case 3:
-                        each.successor = rng.choice(running).process.nonce
+                        each.successor = rng.choice([rng.choice(running).process.nonce, ANYONE])
                     case _:
                         each.process.sleep(rng.uniform(0, 12))
                         each.process.cut_off(rng.uniform(0, 12))
@@ -127,6 +136,10 @@ class Member:
         self.slots: Slots | None = None
         self.successor = ""
         self.seals: set[int] = set()
+        self.trimmer: Trimmer | None = None
+        self.base_number = self.redo = self.attempt = 0
+        #: A base is under way.
+        self.at_base = False
         self.process.spawn(show_signs(node, self.process.nonce, [self.time]))
         self.process.spawn(self._own(), failed=self._failed)
 
@@ -159,7 +172,9 @@ class Member:
         self.slots = Slots(NAME, taken.seal, GIVE_UP_S)
         if self.serve:
             process.spawn(self._answer_reads(), failed=self._failed)
-            process.spawn(self._make_bases(taken), failed=self._failed)
+            self.base_number, self.redo = taken.base.head.number, taken.base.head.redo
+            self.trimmer = Trimmer(NAME, taken.base)
+            process.spawn(self._make_bases(), failed=self._failed)
             yield from self._append()
 
     def _append(self) -> Steps[None]:
@@ -178,10 +193,9 @@ class Member:
             if not self.time.is_open(at):
                 continue
             if self.successor:
-                self.numbers = None
-                self.time.close()
-                yield from slots.give_to(self.successor)
-                cell.given += 1
+                yield from self._hand_over()
+                if "silence" in cell.without:
+                    return  # and it goes on to answer reads
                 raise GivenUp("given to another")
             batch = [cell.next_number() for _ in range(rng.randint(1, 3))]
             waiting = [cell.next_number() for _ in range(rng.randint(0, 2))]
@@ -205,40 +219,63 @@ class Member:
                 continue
             asked_at, answer = cell.world.time, set(self.numbers)
             yield from wait(rng.choice([0.0, 0.0, 0.1]))
-            if self.time.is_open((yield from now())):
+            if self.time.is_open((yield from now())) or cell.without == "time":
                 cell.reads += 1
                 stale = [each for each, at in cell.answered.items() if at < asked_at and each not in answer]
                 if stale:
                     cell.found.append(f"{self.node} answered a read without {stale} at {cell.world.time:.3f}")
 
-    def _make_bases(self, taken: Taken) -> Steps[None]:
+    def _make_bases(self) -> Steps[None]:
         cell, slots = self.cell, self.slots
         assert slots is not None
-        newest, attempt = taken.base, 0
-        trimmer = Trimmer(NAME, newest)
-        while True:
+        assert self.trimmer is not None
+        while not self.successor:
             yield from wait(0.1)
-            if self.numbers is None or slots.end - newest.head.redo < SLOTS_A_BASE:
+            if self.numbers is None or slots.end - self.redo < SLOTS_A_BASE:
                 continue
             if not self.time.is_open((yield from now())):
                 continue
-            attempt += 1
-            redo, seal, body = slots.end, slots.seal, json.dumps(self.numbers).encode()
-            seals = tuple(sorted(self.seals))
+            self.at_base = True
             try:
-                named = yield from put_object(f"{NAME}/seg/{self.process.nonce}.{attempt}", body)
-                manifest = Manifest((named,), seals)
-                newest = yield from put_base(
-                    NAME, self.process.nonce, newest.head.number + 1, attempt, redo, seal, manifest
-                )
+                yield from self._put_base(self.numbers)
+                cell.trimmed += yield from self.trimmer.trim(lambda at: self.time.is_open(at))
             except Unanswered:
                 continue
-            trimmer.add(newest)
-            cell.bases += 1
-            try:
-                cell.trimmed += yield from trimmer.trim(lambda at: self.time.is_open(at))
-            except Unanswered:
-                continue
+            finally:
+                self.at_base = False
+
+    def _put_base(self, numbers: list[int]) -> Steps[None]:
+        """Of what is stored now."""
+        slots, nonce = self.slots, self.process.nonce
+        assert slots is not None
+        assert self.trimmer is not None
+        self.attempt += 1
+        redo, seal, body, seals = slots.end, slots.seal, json.dumps(numbers).encode(), tuple(sorted(self.seals))
+        named = yield from put_object(f"{NAME}/seg/{nonce}.{self.attempt}", body)
+        base = yield from put_base(
+            NAME, nonce, self.base_number + 1, self.attempt, redo, seal, Manifest((named,), seals)
+        )
+        self.base_number, self.redo = base.head.number, base.head.redo
+        self.trimmer.add(base)
+        self.cell.bases += 1
+
+    def _hand_over(self) -> Steps[None]:
+        """Answer nothing more; the last data slot; a base of all; the last seal."""
+        cell, slots, numbers = self.cell, self.slots, self.numbers
+        assert slots is not None
+        assert numbers is not None
+        if "silence" not in cell.without:
+            self.numbers = None
+            self.time.close()
+        rest = [cell.next_number()]
+        yield from slots.append(1, 0, json.dumps(rest).encode())
+        numbers += rest
+        while self.at_base:
+            yield from wait(0.05)
+        with contextlib.suppress(Unanswered):  # the log says it all
+            yield from self._put_base(numbers)
+        yield from slots.give_to(self.successor)
+        cell.given += 1
 
 
 def _begin() -> Steps[None]:
@@ -259,6 +296,8 @@ def _read(taken: Taken) -> Steps[list[int]]:
                 break
             except Unanswered:
                 continue
+        if data is None and (yield from get(keys.head(NAME, taken.base.head.number + 2))) is not None:
+            raise GivenUp("another process has owned the cell since")
         assert data is not None, f"{each.key} is missing"
         assert each.fits(data), f"{each.key} is damaged"
         numbers = json.loads(data)

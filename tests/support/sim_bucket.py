@@ -191,9 +191,7 @@ class Process:
         def came(index: int, value: Any) -> None:
             found[index] = value
             if len(found) == len(request.keys):
-                ordered = [found[each] for each in range(len(request.keys))]
-                lost = next((each for each in ordered if isinstance(each, Unanswered)), None)
-                answer(lost if lost is not None else ordered)
+                answer([found[each] for each in range(len(request.keys))])
 
         for index, key in enumerate(request.keys):
             self._send(Get(key), lambda value, index=index: came(index, value))

@@ -17,6 +17,7 @@ from storage.bucket import Candidate
 from storage.bucket.driver import Bucket, open_bucket
 from storage.bucket.requests import Unanswered
 from storage.cells.owner import CellOwner, State, begin
+from storage.config import TopicType
 from storage.errors import StorageFailed
 from storage.options import Options
 from tests.support.memory_bucket import MemoryBucket
@@ -212,3 +213,73 @@ async def test_no_seq_is_assigned_again_on_a_machine_that_owned_the_cell_before(
     await second.abandon()
     again = await taken(bucket, tmp_path, owners, "a", unsynced)
     assert (await again.engine.append("events", [record({"n": 3})])).first_seq > done[-1].last_seq
+
+
+async def nothing() -> None:
+    """A drain with nothing to do."""
+
+
+async def test_a_cell_is_handed_over_like_a_clean_stop_and_at_once(
+    bucket: Bucket, tmp_path: Path, owners: list[CellOwner]
+) -> None:
+    # Without the hand-over, the records and the lease are in no slot when the process ends.
+    unsynced = msgspec.structs.replace(SMALL, disk_sync_ms=3_600_000)
+    first = await taken(bucket, tmp_path, owners, options=unsynced)
+    await first.engine.put_topic("events", FSYNC)
+    await first.engine.put_topic("events", TopicConfig(durability=Durability.DISK))
+    await first.engine.put_topic("jobs", TopicConfig(type=TopicType.QUEUE, durability=Durability.DISK))
+    await first.engine.append("jobs", [record("a"), record("b")])
+    [job] = (await first.engine.queues.claim("jobs", "worker", lease_ms=3_600_000)).jobs
+    # It would have to wait for an hour if the seal did not name it.
+    second = CellOwner(
+        bucket, CELL, str(tmp_path / "second"), Candidate("second", "2f" * 16), options=SMALL, ttl_s=3600.0
+    )
+    owners.append(second)
+
+    async def more() -> None:
+        for number in range(30):
+            await first.engine.append("events", [record({"n": number})])
+
+    await first.hand_over("2f" * 16, more)
+    assert (first.state, first.may_answer()) == (State.CLOSED, False)
+    assert await second.start(wait=False)
+    found = await second.engine.read("events", ReadQuery(limit=1000))
+    assert [json.loads(each.data) for each in found.records] == [{"n": number} for number in range(30)]
+    assert found.tombstone is None
+    assert (await second.engine.append("events", [record({"n": 30})])).first_seq == 31
+    # The worker still has its job, and nobody else gets it.
+    [other] = (await second.engine.queues.claim("jobs", "other", max=2)).jobs
+    assert other.record.seq != job.record.seq
+    settled = await second.engine.queues.ack("jobs", "worker", [job.record.seq], lease_ids=[job.lease_id])
+    assert settled.done == [job.record.seq]
+    await second.abandon()
+    # The next start is behind a kill: the leases are void.
+    third = await taken(bucket, tmp_path, owners)
+    assert other.record.seq in [
+        each.record.seq for each in (await third.engine.queues.claim("jobs", "other", max=2)).jobs
+    ]
+
+
+async def test_anyone_may_take_over_a_cell_whose_owner_was_closed(
+    bucket: Bucket, tmp_path: Path, owners: list[CellOwner]
+) -> None:
+    first = await taken(bucket, tmp_path, owners)
+    await first.engine.put_topic("events", FSYNC)
+    await first.engine.append("events", [record({"n": 0})])
+    await first.close()
+    second = CellOwner(bucket, CELL, str(tmp_path / "second"), Candidate("second", "2f" * 16), ttl_s=3600.0)
+    owners.append(second)
+    assert await second.start(wait=False)
+    assert await contents(second) == [{"n": 0}]
+
+
+async def test_a_closing_owner_waits_for_a_silent_store_for_a_while_only(
+    bucket: Bucket, tmp_path: Path, owners: list[CellOwner]
+) -> None:
+    line = Line(bucket)
+    first = await taken(line, tmp_path, owners)
+    await first.engine.put_topic("events", FSYNC)
+    line.cut = True
+    await first.close(within_s=0.2)  # the steps would go on for 30 s
+    second = await taken(bucket, tmp_path, owners)
+    assert second.engine.state_of(second.engine.topic("events")).count == 0
