@@ -348,7 +348,7 @@ class CellOwner:
         with contextlib.suppress(StorageError, OSError):
             await self.engine.close()
 
-    async def hand_over(self, successor: str, drain: Callable[[], Awaitable[None]], within_s: float = CLOSE_S) -> None:
+    async def give(self, successor: str, drain: Callable[[], Awaitable[None]], within_s: float = CLOSE_S) -> None:
         """Give the cell to the process with the nonce `successor`, which should wait in `start` already.
 
         A base is put while this process serves. Then `drain` is awaited: behind it, nothing is answered any more. The

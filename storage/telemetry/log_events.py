@@ -293,4 +293,10 @@ LOGGED: Final = (
         "A base of a cell in a bucket could not be put, or what it supersedes could not be deleted. It is tried again.",
         "Check that the store answers. The log in the bucket grows meanwhile.",
     ),
+    Event(
+        "cell_not_given", "warning", "cell error",
+        "A cell in a bucket was stopped cleanly, but its last seal could not be stored. Others wait until it is "
+        "known to be gone.",
+        "Check that the store answers.",
+    ),
 )  # fmt: skip

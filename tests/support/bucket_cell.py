@@ -193,7 +193,7 @@ class Member:
             if not self.time.is_open(at):
                 continue
             if self.successor:
-                yield from self._hand_over()
+                yield from self._give_up_cell()
                 if "silence" in cell.without:
                     return  # and it goes on to answer reads
                 raise GivenUp("given to another")
@@ -259,7 +259,7 @@ class Member:
         self.trimmer.add(base)
         self.cell.bases += 1
 
-    def _hand_over(self) -> Steps[None]:
+    def _give_up_cell(self) -> Steps[None]:
         """Answer nothing more; the last data slot; a base of all; the last seal."""
         cell, slots, numbers = self.cell, self.slots, self.numbers
         assert slots is not None

@@ -17,9 +17,9 @@ from storage.bucket import Candidate
 from storage.bucket.driver import Bucket, open_bucket
 from storage.bucket.requests import Unanswered
 from storage.cells.owner import CellOwner, State, begin
-from storage.config import TopicType
 from storage.errors import StorageFailed
 from storage.options import Options
+from storage.records import TopicType
 from tests.support.memory_bucket import MemoryBucket
 from tests.unit.storage.cold.servers import BUCKET, credentials, s3_server
 
@@ -240,7 +240,7 @@ async def test_a_cell_is_handed_over_like_a_clean_stop_and_at_once(
         for number in range(30):
             await first.engine.append("events", [record({"n": number})])
 
-    await first.hand_over("2f" * 16, more)
+    await first.give("2f" * 16, more)
     assert (first.state, first.may_answer()) == (State.CLOSED, False)
     assert await second.start(wait=False)
     found = await second.engine.read("events", ReadQuery(limit=1000))
