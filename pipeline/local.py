@@ -23,7 +23,7 @@ import msgspec
 from pipeline.batches import Row, Shape
 from pipeline.broker import Page, TopicMissing
 from pipeline.errors import BadOption, SegmentDamaged, SourceUnreadable, TopicChanged, log_name
-from pipeline.reading import SplitReader, fail_on_gap
+from pipeline.split_reader import SplitReader, fail_on_gap
 from pipeline.splits import splits_of
 from pipeline.view import LogView, Loss, PartitionCounts, SegmentInfo
 from storage import StoppedDirectory, StoppedLog, StorageError, open_records

@@ -9,7 +9,7 @@ from typing import Protocol
 from pipeline.broker import Broker
 from pipeline.local import ColdOrigin, DirectoryOrigin, is_data_directory
 from pipeline.planning import Catalogue
-from pipeline.reading import Origin
+from pipeline.split_reader import Origin
 
 
 class FullOrigin(Origin, Catalogue, Protocol):

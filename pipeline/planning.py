@@ -11,7 +11,7 @@ from pipeline import options as said
 from pipeline.broker import Page
 from pipeline.errors import BadOption, Gap, log_name
 from pipeline.options import EARLIEST, LATEST, Bound, ReadOptions
-from pipeline.reading import OnGap
+from pipeline.split_reader import OnGap
 from pipeline.splits import Split, splits_of, target_for
 from pipeline.view import LogView, PartitionCounts, first_seq_since
 

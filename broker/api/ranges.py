@@ -1,14 +1,15 @@
-"""The Range header of a request: one range of bytes (RFC 9110 §14). Pure.
+"""The Range header of a request, and conditional requests (RFC 9110 §13 and §14). Pure.
 
-A header that is malformed, has another unit or asks for several ranges is ignored, as the RFC allows: the answer is
-the whole file.
+A Range that is malformed, has another unit or asks for several ranges is ignored, as the RFC allows: the answer is
+the whole file. The broker's tags are strong; a tag in a header counts only with its quotes.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
-from broker.content import RangeNotSatisfiable
+from broker.content import PreconditionFailed, RangeNotSatisfiable
 
 # This many digits exceed the size of any file, and are still quick to parse.
 _ONE_RANGE = re.compile(rb"bytes=[ \t]*(\d{0,40})[ \t]*-[ \t]*(\d{0,40})[ \t]*", re.IGNORECASE)
@@ -31,3 +32,20 @@ def parse(header: bytes | None, size: int) -> tuple[int, int] | None:
     if begin >= size:
         raise RangeNotSatisfiable(size)
     return begin, min(last + 1, size)
+
+
+_TAG = re.compile(rb'(W/)?("[^"]*")')
+
+
+def has_it(headers: Mapping[bytes, bytes], tag: bytes) -> bool:
+    """Whether the client says that it has the version `tag` (with its quotes). Raises PreconditionFailed."""
+    wanted = headers.get(b"if-match")
+    if wanted is not None and wanted.strip() != b"*" and (b"", tag) not in _TAG.findall(wanted):
+        raise PreconditionFailed(etag=tag.decode())
+    known = headers.get(b"if-none-match", b"")
+    return known.strip() == b"*" or tag in (name for _, name in _TAG.findall(known))
+
+
+def range_counts(headers: Mapping[bytes, bytes], tag: bytes) -> bool:
+    """Whether a Range applies to the version `tag`. A client with a part of another version gets the whole."""
+    return headers.get(b"if-range", tag).strip() == tag

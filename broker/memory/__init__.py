@@ -10,8 +10,7 @@ giving     returns freed memory to the system
 from typing import TYPE_CHECKING
 
 from broker.memory.bodies import BodyRoom
-from broker.memory.memory import MIN_READ_BYTES, PATIENCE_S, PIECE, SMALL, STRIDE, Memory
-from broker.memory.refusal import Overloaded
+from broker.memory.memory import MIN_READ_BYTES, PATIENCE_S, PIECE, SMALL, STRIDE, Memory, Overloaded
 
 if TYPE_CHECKING:
     from broker.memory.budget import Hold

@@ -16,11 +16,21 @@ import structlog
 
 from broker.memory.budget import Budget, Hold
 from broker.memory.giving import give_back
-from broker.memory.refusal import Overloaded
 from broker.scheduling import ROUND, DeliveryScheduler
+from storage import RequestError
 
 if TYPE_CHECKING:
     from broker.settings import Settings
+
+
+class Overloaded(RequestError):
+    """Other requests hold all the memory that answers or bodies may take; nothing was done. Retry after a moment."""
+
+    code = "overloaded"
+
+    def __init__(self, *, limit: str, max: int) -> None:
+        super().__init__(limit=limit, max=max)
+
 
 _log = structlog.get_logger("broker")
 

@@ -5,8 +5,7 @@ watch      measures the signals ten times a second, and applies the step
 refusal    the error of a refused write
 """
 
-from broker.pressure.refusal import UnderPressure
-from broker.pressure.watch import Pressure
+from broker.pressure.watch import Pressure, UnderPressure
 
 __all__ = [
     "Pressure",

@@ -12,10 +12,20 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from broker.pressure.governor import Governor, Limits, Signals, Step
-from broker.pressure.refusal import UnderPressure
+from storage import RequestError
 
 if TYPE_CHECKING:
     from storage import Engine
+
+
+class UnderPressure(RequestError):
+    """The broker is overloaded with writes; nothing was stored. Retry later."""
+
+    code = "throttled"
+
+    def __init__(self, retry_after_ms: int) -> None:
+        super().__init__(retry_after_ms=retry_after_ms)
+
 
 _log = structlog.get_logger("broker")
 

@@ -1,6 +1,6 @@
 """The parts of Kafka's REST Proxy, over the same topics: formats, consumer instances and their groups."""
 
-from broker.proxy import lags, media, producing, reading, records, topics, v3, v3_records
+from broker.proxy import lags, media, polling, producing, records, topics, v3, v3_records
 from broker.proxy.assignment import Partition
 from broker.proxy.base_uri import base_of
 from broker.proxy.cell_sources import CellSources
@@ -24,7 +24,7 @@ from broker.proxy.instances import Instances, check_partitions
 from broker.proxy.json_stream import Splitter
 from broker.proxy.media import Format
 from broker.proxy.membership import Member, count_of
-from broker.proxy.reading import Limits, ProxyRead
+from broker.proxy.polling import Limits, ProxyRead
 from broker.proxy.records import Batch, ProducedRecord
 from broker.proxy.v3 import V3, Lag
 from broker.proxy.v3_records import Entry
@@ -64,8 +64,8 @@ __all__ = [
     "group_view",
     "lags",
     "media",
+    "polling",
     "producing",
-    "reading",
     "records",
     "topics",
     "v3",

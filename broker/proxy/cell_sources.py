@@ -11,8 +11,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from broker.kafka.spread import Owners, ask_others
-from broker.proxy import offsets, reading
-from broker.proxy.reading import Limits, Lost, ProxyRead
+from broker.proxy import offsets
+from broker.proxy import polling as reading
+from broker.proxy.polling import Limits, Lost, ProxyRead
 from broker.proxy.records import Record
 from broker.proxy.sources import Sources
 from storage import NotMine, StorageError, TopicNotFound, Unavailable

@@ -32,7 +32,7 @@ from broker.proxy.errors import (
 from broker.proxy.instance import KIND, Instance, check_name, config_of
 from broker.proxy.membership import UNDEFINED, Group, Member
 from broker.proxy.patterns import compiled
-from broker.proxy.reading import Limits, ProxyRead
+from broker.proxy.polling import Limits, ProxyRead
 from broker.proxy.sources import Sources
 from broker.scheduling import Slots
 from storage import LimitReached, StorageError

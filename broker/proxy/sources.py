@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from broker.proxy import offsets, reading
+from broker.proxy import offsets
+from broker.proxy import polling as reading
 from broker.proxy.membership import count_of
 
 if TYPE_CHECKING:
     from broker.proxy.assignment import Partition
-    from broker.proxy.reading import Limits, ProxyRead
+    from broker.proxy.polling import Limits, ProxyRead
     from broker.scheduling import Slots
     from storage import Engine
 

@@ -1,6 +1,6 @@
 """The operations of the API, without a web framework: thin functions between the routes and the storage engine."""
 
-from broker.service import appends, consumers, deletes, partitions, queues, readiness, reads, routers, topics
+from broker.service import appends, consumers, partitions, queues, readiness, reads, routers, topics
 from broker.service.backups import BackupJob, BackupJobs
 from broker.service.predicates import check_topic_name, tag_match
 from broker.service.topics import priority_of
@@ -11,7 +11,6 @@ __all__ = [
     "appends",
     "check_topic_name",
     "consumers",
-    "deletes",
     "partitions",
     "priority_of",
     "queues",

@@ -17,10 +17,10 @@ import msgspec
 from broker.auth import narrowed
 from broker.scheduling import deliveries as scheduler
 from broker.service import partitions
-from broker.service.predicates import check_topic_name
+from broker.service.predicates import check_topic_name, tag_match
 from schemas import TopicChange, TopicSettings
 from storage import InvalidRequest, TopicConfig, TopicType
-from storage.records import TopicState
+from storage.records import DeletedRecords, TopicState
 
 if TYPE_CHECKING:
     from storage import Engine
@@ -175,3 +175,15 @@ def decode_cursor(cursor: str) -> str:
         return raw[4:].decode()
     except (ValueError, binascii.Error):
         raise InvalidRequest("cursor: not a cursor of this broker.", field="cursor") from None
+
+
+async def delete_records(engine: Engine, topic: str, *, before_seq: int | None, match: Any) -> DeletedRecords:
+    """Delete the records before `before_seq` that also match `match`. At least one of them is required.
+
+    On return the deletion is as durable as the topic's class defines.
+    """
+    predicate = tag_match(match, "match")
+    if before_seq is None and predicate is None:
+        raise InvalidRequest("before_seq or match is required.", field="before_seq")
+    await engine.let_expire((topic,))  # so that expired records are not counted
+    return await engine.delete_records(topic, before_seq, predicate)

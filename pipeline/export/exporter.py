@@ -46,7 +46,7 @@ from pipeline.export.store import Store
 from pipeline.export.task import Done, Engine, Job, Progress
 from pipeline.options import ReadOptions
 from pipeline.planning import Range
-from pipeline.reading import fail_on_gap
+from pipeline.split_reader import fail_on_gap
 from pipeline.splits import splits_of, target_for
 from pipeline.view import LogView
 

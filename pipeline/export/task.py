@@ -14,7 +14,7 @@ from pipeline.export.manifest import FileEntry
 from pipeline.export.parts import PartSettings, PartWriter
 from pipeline.export.store import open_store
 from pipeline.origins import open_origin
-from pipeline.reading import SplitReader, fail_on_gap
+from pipeline.split_reader import SplitReader, fail_on_gap
 from pipeline.splits import Split
 
 

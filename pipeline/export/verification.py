@@ -22,7 +22,7 @@ from pipeline.export.maintenance import read_file
 from pipeline.export.manifest import Bookmark, FileEntry
 from pipeline.export.store import Store
 from pipeline.origins import FullOrigin
-from pipeline.reading import SplitReader
+from pipeline.split_reader import SplitReader
 from pipeline.splits import splits_of
 from pipeline.view import LogView, PartitionCounts
 

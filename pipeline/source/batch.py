@@ -13,8 +13,8 @@ from pipeline.errors import Gap
 from pipeline.options import ReadOptions
 from pipeline.origins import FullOrigin, open_origin
 from pipeline.planning import Range, batch_ranges, splits_for, wanted
-from pipeline.reading import OnGap, SplitReader, fail_on_gap
 from pipeline.source.typed import Typed
+from pipeline.split_reader import OnGap, SplitReader, fail_on_gap
 from pipeline.splits import Split
 
 if TYPE_CHECKING:

@@ -19,9 +19,9 @@ from pipeline.errors import BadOption, Gap, SourceUnreadable, log_name
 from pipeline.options import ReadOptions
 from pipeline.origins import FullOrigin, open_origin
 from pipeline.planning import Range, earliest, gaps_of, shares, starting, wanted, wanted_partitions
-from pipeline.reading import fail_on_gap
 from pipeline.source.batch import SplitPartition, on_gap_of, read_partition
 from pipeline.source.typed import Typed
+from pipeline.split_reader import fail_on_gap
 from pipeline.splits import even_splits_of
 from pipeline.view import LogView
 

@@ -20,7 +20,7 @@ from storage.reads import Reader
 from storage.records import ReadQuery, ReadResult
 from storage.state import Topic
 from storage.state.consumers import ANSWER_TTL_MS, AnswerRange, Attempts, Awaited, Consumer, ConsumerRead
-from storage.state.consumers.unread import unread
+from storage.state.consumers.progress import unread
 
 if TYPE_CHECKING:
     from storage.log import Logs

@@ -24,7 +24,7 @@ from storage.records import ConsumerFigures, ReadQuery, TopicConfig
 from storage.state import Topic
 from storage.state.consumers import Attempts, Consumer, ConsumerConfig, ConsumerRead, ConsumerState, Start, resume
 from storage.state.consumers.offset import CommittedOffset
-from storage.state.consumers.unread import unread
+from storage.state.consumers.progress import unread
 
 if TYPE_CHECKING:
     from storage.log import Logs

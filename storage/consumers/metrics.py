@@ -7,7 +7,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from storage.records import split
-from storage.state.consumers.unread import unread
+from storage.state.consumers.progress import unread
 from storage.telemetry import MAX_TOPIC_SERIES, METRICS, Family, Sample
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from storage.log import encode_controls
 from storage.platform import in_slices
 from storage.records import LossCause, Retention
 from storage.state import Log
-from storage.state.consumers.consumed_floor import reclaimable_floor
+from storage.state.consumers.progress import reclaimable_floor
 
 if TYPE_CHECKING:
     from storage.log import Logs

@@ -57,7 +57,7 @@ from storage.records import (
     is_address,
 )
 from storage.state import Eviction, Log, Segment, Sent, Topic, check_partitions, key_digest
-from storage.state.consumers.consumed_floor import consumed_floor
+from storage.state.consumers.progress import consumed_floor
 
 if TYPE_CHECKING:
     from storage.log.writer import Shard

@@ -23,7 +23,7 @@ import structlog
 from storage.errors import StorageError, TopicNotFound
 from storage.format import Lease, control
 from storage.log import Appender
-from storage.queues import reading
+from storage.queues import job_records
 from storage.queues.dead_meta import copies_of
 from storage.queues.lease_queue import SharedQueues
 from storage.queues.targets import Target, Targets
@@ -219,7 +219,7 @@ class Mover:
         wanted = [*filter(open_moves.__contains__, wanted)]
         if topic.config.dead_letter != dest.name:
             wanted = [seq for seq in wanted if self._wanted(topic, dest, open_moves[seq])]
-        found = (await reading.read(self._shared.reader, topic, wanted, sized=False)).records if wanted else {}
+        found = (await job_records.read(self._shared.reader, topic, wanted, sized=False)).records if wanted else {}
         records = [record for record in found.values() if record.seq in open_moves]
         if not records:
             return None
@@ -340,11 +340,11 @@ class Mover:
 
     async def _copy(self, topic: Topic, seq: int, move: Move, dest: Target) -> bool:
         """Step 2. False if there is nothing to copy, because the record or the target was lost or deleted just now."""
-        found = await reading.read(self._shared.reader, topic, [seq])
+        found = await job_records.read(self._shared.reader, topic, [seq])
         record = found.records.get(seq)
         if record is None:
             if found.corrupt:
-                raise reading.corrupt(topic.name, seq)
+                raise job_records.corrupt(topic.name, seq)
             if seq in found.unreadable:
                 raise found.unreadable[seq]
             # If a record cannot be read, it is gone, or it must not be deleted as if it had been copied.

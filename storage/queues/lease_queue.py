@@ -31,7 +31,7 @@ import structlog
 from storage.errors import LeaseLost, StorageError, TopicNotFound, Unreadable
 from storage.format import Control, Delete, FrameType, Lease
 from storage.log import EncodedUnit, Logs, Submission, encode_controls
-from storage.queues import reading
+from storage.queues import job_records
 from storage.queues.alarms import Alarms
 from storage.queues.read_ahead import ReadAhead
 from storage.reads import Reader
@@ -315,7 +315,7 @@ class LeaseQueue:
         """The answer to a repeated claim: the jobs whose leases are still in force. None if their records are gone."""
         self.serve()  # jobs that have expired by now become ready
         tokens = {job.seq: (job.lease_id, job.deadline, job.deliveries) for job in jobs}
-        found = await reading.read(self._shared.reader, self.topic, sorted(tokens))
+        found = await job_records.read(self._shared.reader, self.topic, sorted(tokens))
         for error in found.unreadable.values():
             raise error  # the leases stand: it may be asked for again
         claim = Claim(self._logs.runtime.loop.create_future(), node, 0, 0, patient=False, attempt_key=key)
@@ -433,7 +433,7 @@ class LeaseQueue:
     def _dispatch_batch(self, claim: Claim, batch: LeaseBatch, now: int) -> None:
         claim.dispatched = True
         try:
-            read = self.log.read_cached(batch.seqs, reading.MAX_BYTES, now, self.topic.config.ttl_ms)
+            read = self.log.read_cached(batch.seqs, job_records.MAX_BYTES, now, self.topic.config.ttl_ms)
             if read is None:
                 read = self._shared.ahead.take(self.topic, batch.seqs)
             if read is None:
@@ -445,14 +445,14 @@ class LeaseQueue:
 
     async def _dispatch_batch_later(self, claim: Claim, batch: LeaseBatch) -> None:
         try:
-            read: SizedRecords | reading.FoundJobs | None = self.log.read_cached(
-                batch.seqs, reading.MAX_BYTES, self._now_ms(), self.topic.config.ttl_ms
+            read: SizedRecords | job_records.FoundJobs | None = self.log.read_cached(
+                batch.seqs, job_records.MAX_BYTES, self._now_ms(), self.topic.config.ttl_ms
             )
             if read is None:
                 read = await self._shared.ahead.read(self.topic, batch.seqs)
-            whole = read if isinstance(read, SizedRecords) else reading.whole(read, batch.seqs)
+            whole = read if isinstance(read, SizedRecords) else job_records.whole(read, batch.seqs)
             if whole is None or claim.gone or batch.separate is not None:
-                found = read if isinstance(read, reading.FoundJobs) else reading.by_seq(read)
+                found = read if isinstance(read, job_records.FoundJobs) else job_records.by_seq(read)
                 await self._dispatch_found([(claim, self.table.take_apart(batch))], found)
                 return
             self._deliver_batch(claim, batch, whole, self._now_ms())
@@ -531,9 +531,9 @@ class LeaseQueue:
             claim.dispatched = True
         if not leases_durable(self.topic.config):
             seqs = sorted(job.seq for _, jobs in assignments for job in jobs)
-            read = self.log.read_cached(seqs, reading.MAX_BYTES, now, self.topic.config.ttl_ms)
+            read = self.log.read_cached(seqs, job_records.MAX_BYTES, now, self.topic.config.ttl_ms)
             if read is not None:
-                self._deliver(assignments, reading.by_seq(read), self._leases(assignments))
+                self._deliver(assignments, job_records.by_seq(read), self._leases(assignments))
                 return
         self._work(self._dispatch_later(assignments))
 
@@ -541,11 +541,11 @@ class LeaseQueue:
         jobs = [job for _, assigned in assignments for job in assigned]
         try:
             seqs = sorted(job.seq for job in jobs)
-            read = self.log.read_cached(seqs, reading.MAX_BYTES, self._now_ms(), self.topic.config.ttl_ms)
+            read = self.log.read_cached(seqs, job_records.MAX_BYTES, self._now_ms(), self.topic.config.ttl_ms)
             if read is not None:
-                found = reading.by_seq(read)
+                found = job_records.by_seq(read)
             else:
-                found = await reading.read(self._shared.reader, self.topic, seqs)
+                found = await job_records.read(self._shared.reader, self.topic, seqs)
         except Exception as error:  # as above
             self.table.put_back(jobs)
             self._failed(assignments, error)
@@ -553,7 +553,7 @@ class LeaseQueue:
             return
         await self._dispatch_found(assignments, found)
 
-    async def _dispatch_found(self, assignments: list[Assignment], found: reading.FoundJobs) -> None:
+    async def _dispatch_found(self, assignments: list[Assignment], found: job_records.FoundJobs) -> None:
         jobs = [job for _, assigned in assignments for job in assigned]
         try:
             assignments = self._readable(assignments, found)
@@ -579,7 +579,7 @@ class LeaseQueue:
             if not claim.answer.done():
                 claim.answer.set_exception(error)
 
-    def _readable(self, assignments: list[Assignment], found: reading.FoundJobs) -> list[Assignment]:
+    def _readable(self, assignments: list[Assignment], found: job_records.FoundJobs) -> list[Assignment]:
         """The assignments without jobs that cannot be delivered and without claims whose caller is gone."""
         found_assignments: list[Assignment] = []
         corrupt = frozenset(found.corrupt)
@@ -600,7 +600,7 @@ class LeaseQueue:
             elif claim.answer.done():
                 continue
             elif bad:
-                claim.answer.set_exception(reading.corrupt(self.topic.name, bad[0].seq))
+                claim.answer.set_exception(job_records.corrupt(self.topic.name, bad[0].seq))
             elif len(claim.failed) >= MOST_FAILURES:
                 claim.answer.set_exception(claim.failed[0])
             else:
@@ -618,8 +618,8 @@ class LeaseQueue:
     def _behind(self, failed: list[Unreadable]) -> list[Job]:
         """The next jobs in a segment whose last few reads failed. They are not read one by one."""
         detail = failed[-1].detail
-        ranges = [each.detail.get("to_seq") for each in failed[-reading.MOST_FAILURES :]]
-        if "to_seq" not in detail or ranges != [detail["to_seq"]] * reading.MOST_FAILURES:
+        ranges = [each.detail.get("to_seq") for each in failed[-job_records.MOST_FAILURES :]]
+        if "to_seq" not in detail or ranges != [detail["to_seq"]] * job_records.MOST_FAILURES:
             return []
         taken = self.table.take(MOST_AT_ONCE, self.log.live_seqs, below=detail["to_seq"] + 1)
         self.table.put_back([job for job in taken if job.seq < detail["from_seq"]])
@@ -638,7 +638,7 @@ class LeaseQueue:
         return leases
 
     def _deliver(
-        self, assignments: list[Assignment], found: reading.FoundJobs, leases: Sequence[tuple[Lease, str]]
+        self, assignments: list[Assignment], found: job_records.FoundJobs, leases: Sequence[tuple[Lease, str]]
     ) -> None:
         """Answer the claims. Leases that are written as frames have been applied before."""
         durable, stats = leases_durable(self.topic.config), self._shared.stats

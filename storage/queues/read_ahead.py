@@ -18,9 +18,9 @@ from typing import NamedTuple
 
 from storage.errors import StorageError
 from storage.log import Logs
-from storage.queues import reading
+from storage.queues import job_records
+from storage.queues.job_records import FoundJobs, in_memory, sizes_of
 from storage.queues.prefetched import PrefetchedRecords
-from storage.queues.reading import FoundJobs, in_memory, sizes_of
 from storage.reads import Reader
 from storage.records import ReadQuery
 from storage.state import SizedRecords, Topic, consecutive_ranges
@@ -85,7 +85,7 @@ class ReadAhead:
         return found
 
     async def read(self, topic: Topic, seqs: Sequence[int]) -> SizedRecords | FoundJobs:
-        """Like `reading.read`, for jobs that are claimed for the first time, in ascending order. Returns columns if
+        """Like `job_records.read`, for jobs that are claimed for the first time, in ascending order. Returns columns if
         nothing is wrong."""
         ahead = self._of(topic)
         found = _taken(ahead, seqs)
@@ -105,7 +105,7 @@ class ReadAhead:
         # Too large for one read, or incomplete: no other claim asks for the rest of these records.
         for begin, end in consecutive_ranges(seqs):
             ahead.prefetched.drop(begin, end + 1)
-        return await reading.read(self._reader, topic, seqs)
+        return await job_records.read(self._reader, topic, seqs)
 
     def _of(self, topic: Topic) -> _Ahead:
         ahead = self._queues.setdefault(topic.topic_id, _Ahead())

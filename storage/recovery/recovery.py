@@ -22,12 +22,10 @@ from storage.log import position, split
 from storage.options import Options, Recovery
 from storage.platform import FileSystem, ShardTrust, layout, read_laid_out
 from storage.records import Durability, LossCause
-from storage.recovery.consumers import reconcile_consumers
 from storage.recovery.log_end import LogEnd, find_end
-from storage.recovery.queues import reconcile_jobs
+from storage.recovery.reconcile import reconcile_consumers, reconcile_jobs, reconcile_routers
 from storage.recovery.repair import repair
 from storage.recovery.replay import Replay
-from storage.recovery.routers import reconcile_routers
 from storage.recovery.salvage import Salvage
 from storage.recovery.segments import reconcile_segments
 from storage.segments import SegmentStore

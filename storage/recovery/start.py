@@ -14,9 +14,9 @@ from storage.errors import StorageFailed, StorageFull
 from storage.format import control
 from storage.log import encode_controls
 from storage.records import Durability
+from storage.recovery.reconcile import announce_routers
 from storage.recovery.recovery import Recovered
 from storage.recovery.repair import heal
-from storage.recovery.routers import announce_routers
 from storage.state import Topic, shard_of
 
 if TYPE_CHECKING:

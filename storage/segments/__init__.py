@@ -8,7 +8,6 @@ docs/reference/format.md.
 from storage.segments import check, names
 from storage.segments.check import iter_frames
 from storage.segments.copying import Copy, append, open_writer, read
-from storage.segments.data_file import open_data, read_as_data
 from storage.segments.details import DetailsCache
 from storage.segments.download import SegmentDownload, open_download
 from storage.segments.errors import SegmentCorrupt, SegmentError
@@ -19,7 +18,7 @@ from storage.segments.housekeeping import Housekeeping
 from storage.segments.io import SegmentGone, look_into, said_by
 from storage.segments.metrics import collect_segments
 from storage.segments.names import DATA, IDX, SegmentId
-from storage.segments.packed import PackedData
+from storage.segments.packed import PackedData, open_data, read_as_data
 from storage.segments.pins import Pins
 from storage.segments.reader import SegmentSlice
 from storage.segments.segment_worker import SegmentWorker

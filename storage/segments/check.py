@@ -26,11 +26,10 @@ import kernel
 from storage.format import ENTRY_SIZE, LENGTH, Entry, SegmentFrame, idx_entry, segment_frame
 from storage.platform import FileSystem, Readable, layout
 from storage.segments import names
-from storage.segments.data_file import read_as_data
 from storage.segments.errors import SegmentCorrupt
 from storage.segments.files import make_folder, replace_file
 from storage.segments.names import SegmentId
-from storage.segments.packed import PackedData
+from storage.segments.packed import PackedData, read_as_data
 
 _CHUNK_BYTES = 1 << 20
 

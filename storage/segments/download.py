@@ -24,12 +24,11 @@ from storage.format import APPEND, ENTRY_SIZE, Entries, checksum, idx_entry, seg
 from storage.log import Logs
 from storage.platform import File, Readable
 from storage.segments import names
-from storage.segments.data_file import open_data
 from storage.segments.errors import SegmentCorrupt, SegmentShort
 from storage.segments.handles import SegmentFiles
 from storage.segments.io import SegmentGone, look_into, look_into_here
 from storage.segments.names import DATA, IDX, SegmentId
-from storage.segments.packed import PackedData
+from storage.segments.packed import PackedData, open_data
 from storage.segments.store import SegmentStore, id_of
 from storage.segments.view import SegmentNotFound, sealed, withheld
 from storage.state import COLD, Segment, Topic

@@ -20,10 +20,9 @@ from typing import TypeAlias
 from storage.format import ENTRY_SIZE, Entries, Entry, IdxDamaged, TagFile, idx_entry
 from storage.platform import File, FileSystem, Readable
 from storage.segments import names
-from storage.segments.data_file import read_as_data
 from storage.segments.errors import SegmentCorrupt, SegmentShort
 from storage.segments.names import SegmentId
-from storage.segments.packed import BlockCache
+from storage.segments.packed import BlockCache, read_as_data
 
 _TOO_MANY_OPEN = (errno.EMFILE, errno.ENFILE)
 #: A larger read first checks that the file has as much, because `pread` allocates what it is asked for.

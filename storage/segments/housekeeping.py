@@ -18,12 +18,11 @@ from storage.format import control, set_bits
 from storage.log import EncodedUnit, Unit, encode_controls
 from storage.platform import FileSystem, in_slices
 from storage.records import CompressionType
-from storage.segments.data_file import open_data
 from storage.segments.errors import SegmentBroken, SegmentCorrupt, SegmentError
 from storage.segments.files import remove_folder
 from storage.segments.flusher import Flusher
 from storage.segments.names import SegmentId
-from storage.segments.packed import is_worth_packing
+from storage.segments.packed import is_worth_packing, open_data
 from storage.segments.rewrite import Rewritten, remove, rewrite_anew
 from storage.segments.segments import Segments
 from storage.segments.store import id_of

@@ -1,4 +1,4 @@
-"""Reads and writes the .zdata of a packed segment. Blocking.
+"""Reads and writes the .zdata of a packed segment, and opens the records of any segment. Blocking.
 
 A reader sees the bytes of .data, except that every delete byte is 0x00: the .idx says which records are deleted, as
 for a cold segment.
@@ -21,7 +21,8 @@ import cramjam
 from xxhash import xxh3_64_intdigest
 
 from storage.format import BLOCK_BYTES, LIVE, Header, PackedDamaged, Table, packed_file, segment_frame
-from storage.platform import Buffer, File, Readable
+from storage.platform import Buffer, File, FileSystem, Readable
+from storage.segments import names
 from storage.segments.errors import SegmentCorrupt, SegmentShort
 from storage.segments.files import write_all
 from storage.segments.names import SegmentId
@@ -229,3 +230,20 @@ def is_worth_packing(file: Readable) -> bool:
         before += len(block)
         after += len(_zstd.compress(block, level=_LEVEL))
     return after < before * _WORTH
+
+
+def open_data(fs: FileSystem, root: str, id: SegmentId) -> Readable:
+    """Open the .data of a hot segment, or what reads like it. Raises FileNotFoundError, SegmentShort, OSError."""
+    path = names.records_path(root, id)
+    return read_as_data(fs.open(path, write=False), path, id)
+
+
+def read_as_data(file: File, path: str, id: SegmentId, cache: BlockCache | None = None) -> Readable:
+    """The same for a file that is already open. Closes the file on failure."""
+    if not id.packed:
+        return file
+    try:
+        return PackedData(file, path, id, cache)
+    except BaseException:
+        file.close()
+        raise

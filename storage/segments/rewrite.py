@@ -22,11 +22,10 @@ from kernel import total
 from storage.format import ENTRY_SIZE, Entries, Header, IdxDamaged, idx_entry, segment_frame
 from storage.platform import Buffer, File, FileSystem, Readable
 from storage.segments import names
-from storage.segments.data_file import open_data
 from storage.segments.errors import SegmentCorrupt
 from storage.segments.files import create_files, datasync, discard, write_all
 from storage.segments.names import SegmentId
-from storage.segments.packed import PackedWriter
+from storage.segments.packed import PackedWriter, open_data
 
 _CHUNK_BYTES = 1 << 20
 

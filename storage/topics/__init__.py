@@ -2,12 +2,11 @@
 
 from storage.topics import partitioner
 from storage.topics.admin import TopicAdmin
-from storage.topics.entries import ENTRY_KIND, entry_cell
 from storage.topics.expiry import Expiry
 from storage.topics.foreign_parts import ForeignParts
 from storage.topics.named_locks import NamedLocks
 from storage.topics.placements import Placements
-from storage.topics.placing import Placing
+from storage.topics.placing import ENTRY_KIND, Placing, entry_cell
 from storage.topics.producers import Producers
 from storage.topics.remote_writes import Options as WriteOptions
 from storage.topics.remote_writes import RemoteWrites

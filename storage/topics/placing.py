@@ -9,7 +9,8 @@ a router and a dead letter topic get one: they are made beside their source.
                                entry, synced
     topic made             ←   answers
 
-A topic of that name is made nowhere else from the open entry on. What is open is told again, until it is answered.
+From the open entry on, a topic of that name is made in no other cell. An open entry is sent again until it is answered.
+An entry stays when its topic is deleted, so that a new topic of that name is made in the same cell.
 
 Source: docs/cells.md#names.
 """
@@ -21,13 +22,23 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 
 from storage.errors import StorageError
-from storage.topics.entries import ENTRY_KIND, OPEN_ENTRY, entry_cell
 from storage.topics.named_locks import NamedLocks
 
 if TYPE_CHECKING:
     from storage.log import Logs
     from storage.platform import Method
     from storage.topics.states import States
+
+#: The kind of the entries. The key is the topic's name, the value the cell's number in decimal.
+ENTRY_KIND: Final = "cell_of_topic"
+#: The end of the value in the home cell while the other cell may not have its own entry yet.
+OPEN_ENTRY: Final = b"?"
+
+
+def entry_cell(value: bytes) -> int:
+    """The cell that an entry names."""
+    return int(value.removesuffix(OPEN_ENTRY))
+
 
 _log = structlog.get_logger("storage")
 

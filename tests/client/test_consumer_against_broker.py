@@ -16,7 +16,7 @@ import pytest
 
 from tests.client.real_broker import PATIENCE_S, RealBroker
 from topics_client import AsyncClient, AsyncConsumer, Client, Consumer, Record, Tombstone, TopicNotFound
-from topics_client.reading import CommitMode
+from topics_client.iteration import CommitMode
 
 ROOT = Path(__file__).parents[2]
 #: Handles a record by printing it. It may be killed between two records.

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from topics_client.errors import ConnectionFailed, ConsumerNotFound, EpochConflict, TopicsError
-from topics_client.reading import CommitMode, Item, Reading, Step
+from topics_client.iteration import CommitMode, Item, Reading, Step
 from topics_client.values import Record, Tombstone
 from topics_client.wire import Call, Reply
 

@@ -22,8 +22,8 @@ from topics_client.errors import (
     Throttled,
     TopicsError,
 )
+from topics_client.iteration import CommitMode, Reading, Step
 from topics_client.listening import Listen, Stream
-from topics_client.reading import CommitMode, Reading, Step
 from topics_client.values import Record, Tombstone
 from topics_client.wire import Call, Reply
 

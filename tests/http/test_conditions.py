@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.api.conditions import has_it, range_counts
+from broker.api.ranges import has_it, range_counts
 from broker.content.errors import PreconditionFailed
 
 TAG = b'"1.1.0"'

@@ -14,7 +14,6 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from broker.kafka.apis import ApiKey
 from broker.kafka.codec.schema import encode
-from broker.kafka.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from broker.kafka.messages.metadata import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
@@ -22,8 +21,11 @@ from broker.kafka.messages.metadata import (
     MetadataRequestTopic,
     MetadataResponse,
 )
-from broker.kafka.messages.producers import InitProducerIdRequest, InitProducerIdResponse
-from broker.kafka.messages.sasl import (
+from broker.kafka.messages.session import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
     SaslHandshakeRequest,

@@ -15,11 +15,11 @@ from broker.api.app import build_app
 from broker.kafka.apis import ApiKey
 from broker.kafka.calls import produce as produce_call
 from broker.kafka.errors import ErrorCode
+from broker.kafka.records import Columns, write_batch
+from broker.kafka.records.batch_reader import MAX_HEADERS, read_batch
 from broker.kafka.records.compression import MAX_BATCH_BYTES, Codec
 from broker.kafka.records.errors import BatchError, BatchTooLarge
 from broker.kafka.records.header import ATTRIBUTES_AT, HEADER_SIZE, sealed
-from broker.kafka.records.reading import MAX_HEADERS, read_batch
-from broker.kafka.records.writing import Columns, write_batch
 from kernel.plain import _varint as varint  # pyright: ignore[reportPrivateUsage]
 from storage.records.values import ReadQuery
 from tests.kafka.asking import a_batch, produce, produce_body

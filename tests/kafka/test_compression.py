@@ -13,9 +13,9 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from broker.api.app import build_app
 from broker.kafka.codecs import CHANGES_APART_S, Codecs
-from broker.kafka.records.codecs import Codec
+from broker.kafka.records import Codec
+from broker.kafka.records.batch_reader import read_batch
 from broker.kafka.records.header import HEADER_SIZE, read_header
-from broker.kafka.records.reading import read_batch
 from storage import CompressionType, Durability, TopicConfig
 from storage.records.values import NewRecord, ReadQuery
 from tests.kafka.asking import FETCH_VERSIONS, a_batch, fetch, produce

@@ -8,7 +8,7 @@ from typing import Any
 
 from broker.kafka.apis import APIS, Api, ApiKey
 from broker.kafka.codec.schema import encode
-from broker.kafka.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from broker.kafka.messages.session import ApiVersionsRequest, ApiVersionsResponse
 from tests.conftest import is_soak
 from tests.kafka.server import KafkaServer, Wire
 from tests.unit.kafka.random_messages import filled

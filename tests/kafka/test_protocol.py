@@ -11,8 +11,8 @@ import pytest
 from broker.kafka.apis import APIS, ApiKey
 from broker.kafka.codec.produce import FIRST_SERVED
 from broker.kafka.codec.schema import decode, encode
-from broker.kafka.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from broker.kafka.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from broker.kafka.messages.session import ApiVersionsRequest, ApiVersionsResponse
 from tests.kafka.server import KafkaServer
 
 VERSIONS = ApiKey.API_VERSIONS

@@ -13,7 +13,7 @@ from pipeline.errors import DataLoss, SegmentDamaged, SourceUnreadable
 from pipeline.options import ReadOptions
 from pipeline.origins import FullOrigin, open_origin
 from pipeline.planning import batch_ranges, splits_for
-from pipeline.reading import SplitReader, fail_on_gap
+from pipeline.split_reader import SplitReader, fail_on_gap
 from tests.support.small_segments import SmallSegments
 
 COUNT = 1780

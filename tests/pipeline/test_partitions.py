@@ -22,9 +22,9 @@ from pipeline.export.verification import Verification
 from pipeline.options import parse
 from pipeline.origins import FullOrigin, open_origin
 from pipeline.planning import batch_ranges, splits_for, wanted
-from pipeline.reading import SplitReader, fail_on_gap
 from pipeline.source.batch import SplitPartition
 from pipeline.source.stream import StreamReader
+from pipeline.split_reader import SplitReader, fail_on_gap
 from pipeline.splits import splits_of
 from tests.pipeline.exports import Exports, command
 from tests.support.small_segments import SmallSegments

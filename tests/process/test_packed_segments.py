@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from pipeline.batches import Shape
 from pipeline.local import DirectoryOrigin
-from pipeline.reading import SplitReader, fail_on_gap
+from pipeline.split_reader import SplitReader, fail_on_gap
 from pipeline.splits import splits_of
 from tests.support.broker_process import ROOT, BrokerProcess
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import pytest
 
 from storage.log.writer import Shard
-from storage.queues import reading
+from storage.queues import job_records
 from storage.queues.read_ahead import ReadAhead
 from storage.reads.reader import Reader
 from storage.state.catalog import Topic
@@ -25,14 +25,14 @@ async def test_a_claim_in_progress_returns_no_job_after_a_pause_is_answered(
 ) -> None:
     engine = await with_jobs(machine, 3, leases_durable=leases_durable, claim_jitter_ms=jitter_ms)
     disk = asyncio.Event()
-    read = reading.read
+    read = job_records.read
 
-    async def read_slowly(reader: Reader, topic: Topic, seqs: Sequence[int]) -> reading.FoundJobs:
+    async def read_slowly(reader: Reader, topic: Topic, seqs: Sequence[int]) -> job_records.FoundJobs:
         await disk.wait()
         return await read(reader, topic, seqs)
 
     monkeypatch.setattr(Log, "read_cached", lambda *_: None)
-    monkeypatch.setattr(reading, "read", read_slowly)
+    monkeypatch.setattr(job_records, "read", read_slowly)
     monkeypatch.setattr(ReadAhead, "read", lambda ahead, *asked: read_slowly(engine.reader, *asked))  # pyright: ignore
     claiming = asyncio.create_task(claim_seqs(engine, 2))
     await machine.clock.advance(jitter_ms)

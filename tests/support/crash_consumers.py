@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from storage import Engine, Retention
 from storage.records.values import LossCause
-from storage.state.consumers.consumed_floor import reclaimable_floor
+from storage.state.consumers.progress import reclaimable_floor
 from storage.state.manifest import HOT
 from tests.support.crash_ledger import Life, Outcome
 from tests.support.crash_session import ROOT, Session

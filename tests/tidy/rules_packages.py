@@ -25,7 +25,7 @@ EXCEPTIONS: Final[dict[str, str]] = {
     "broker.kafka.codec.fetch": "without the port nothing loads it",
     "broker.kafka.codec.produce": "without the port nothing loads it",
     "broker.kafka.messages": "each area of the port loads its own messages, and without the port nothing does",
-    "broker.kafka.records.reading": "it needs the extra kafka, and the rest of the package does not",
+    "broker.kafka.records.batch_reader": "it needs the extra kafka, and the rest of the package does not",
     "broker.kafka.share.acquiring": "without the port nothing loads it",
     "broker.kafka.share.cell_shares": CIRCLE,
     "broker.kafka.share.shares": CIRCLE,
@@ -36,9 +36,8 @@ EXCEPTIONS: Final[dict[str, str]] = {
     "storage.cells.making": CIRCLE,
     "storage.segments.tiering.relocation": CIRCLE,
     "storage.segments.tiering.relocator": CIRCLE,
-    "storage.state.consumers.consumed_floor": CIRCLE,
     "storage.state.consumers.offset": CIRCLE,
-    "storage.state.consumers.unread": CIRCLE,
+    "storage.state.consumers.progress": CIRCLE,
     "topics_client.commands": "the command line loads the module of the command that is called, and no other",
 }
 

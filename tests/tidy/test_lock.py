@@ -26,7 +26,7 @@ OPTIONAL = {
     "broker.tracing.spans": "otel",
     "broker.tracing.provider": "otel",
     "broker.kafka.records.header": "kafka",
-    "broker.kafka.records.reading": "kafka",
+    "broker.kafka.records.batch_reader": "kafka",
     "broker.kafka.records.compression": "kafka",
 }
 #: The parts of the client that need its extra `cli`.

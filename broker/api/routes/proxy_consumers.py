@@ -40,7 +40,7 @@ from broker.proxy import (
     check_partitions,
     config_of,
     media,
-    reading,
+    polling,
 )
 from storage import StorageError
 
@@ -250,8 +250,8 @@ async def read(request: Request) -> Answer:
 
 def _own_limits(member: Member) -> Limits:
     own = member.instance.config
-    timeout_ms = reading.DEFAULT_TIMEOUT_MS if own.timeout_ms is None else own.timeout_ms
-    return Limits(timeout_ms=min(timeout_ms, reading.MAX_TIMEOUT_MS), min_bytes=own.min_bytes)
+    timeout_ms = polling.DEFAULT_TIMEOUT_MS if own.timeout_ms is None else own.timeout_ms
+    return Limits(timeout_ms=min(timeout_ms, polling.MAX_TIMEOUT_MS), min_bytes=own.min_bytes)
 
 
 def _stream(request: Request, member: Member) -> Streamed:
@@ -270,7 +270,7 @@ async def _events(request: Request, member: Member, format: Format) -> AsyncGene
             await request.broker.memory.wait_for_room()
             try:
                 async with _using(request):
-                    found: ProxyRead = await proxy.read(member, limits, reading.Streaming())
+                    found: ProxyRead = await proxy.read(member, limits, polling.Streaming())
                     _may(request, member)
             except (StorageError, ProxyError) as error:
                 yield events.event("error", {"error": error.message})

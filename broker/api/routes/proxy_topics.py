@@ -27,8 +27,8 @@ from broker.proxy import (
     Unprocessable,
     count_of,
     media,
+    polling,
     producing,
-    reading,
     records,
     topics,
 )
@@ -141,10 +141,10 @@ def limits_of(request: Request, default: Limits) -> Limits:
     max_bytes = _optional(query.text("max_bytes"), "max_bytes")
     count = _optional(query.text("count"), "count")
     return Limits(
-        timeout_ms=default.timeout_ms if timeout_ms is None else min(timeout_ms, reading.MAX_TIMEOUT_MS),
-        max_bytes=default.max_bytes if not max_bytes else min(max_bytes, reading.MAX_BYTES),
+        timeout_ms=default.timeout_ms if timeout_ms is None else min(timeout_ms, polling.MAX_TIMEOUT_MS),
+        max_bytes=default.max_bytes if not max_bytes else min(max_bytes, polling.MAX_BYTES),
         min_bytes=default.min_bytes,
-        max_records=default.max_records if not count else min(count, reading.MAX_RECORDS),
+        max_records=default.max_records if not count else min(count, polling.MAX_RECORDS),
         skip_corrupt=query.flag("skip_corrupt", False),
     )
 
@@ -208,7 +208,7 @@ async def _events(request: Request, partition: Partition, offset: int, format: F
     with request.hold_stream():
         while True:
             try:
-                found = await sources.read({partition: offset}, _STREAM_LIMITS, reading.Streaming())
+                found = await sources.read({partition: offset}, _STREAM_LIMITS, polling.Streaming())
             except StorageError as error:
                 yield events.error_event(error, partition[0])
                 return

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from typing import Final
 
-from broker.api import conditions, ranges
+from broker.api import ranges
 from broker.api.operation import NUMBER, PARTITION, TOPIC, Handler, Operation, in_header, in_path
 from broker.api.query import parsed
 from broker.api.request import Request
@@ -44,11 +44,11 @@ async def _file(request: Request, ext: str) -> Answer:
     tag, size = b'"%b"' % download.etag.encode(), download.size
     # Caches must not store it: a record deleted later is blanked, and the tag stays the same.
     headers = [(b"etag", tag), (b"accept-ranges", b"bytes"), (b"cache-control", b"no-store")]
-    if conditions.has_it(request.headers, tag):
+    if ranges.has_it(request.headers, tag):
         return Answer(b"", status=NOT_MODIFIED, headers=headers)
     if request.scope["method"] == "HEAD":  # Range applies to GET only
         return Streamed(b"", None, length=size, content_type=OCTETS, headers=headers)
-    asked = ranges.parse(request.headers.get(b"range"), size) if conditions.range_counts(request.headers, tag) else None
+    asked = ranges.parse(request.headers.get(b"range"), size) if ranges.range_counts(request.headers, tag) else None
     begin, end = asked or (0, size)
     if asked:
         headers.append((b"content-range", b"bytes %d-%d/%d" % (begin, end - 1, size)))

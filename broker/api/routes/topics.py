@@ -13,7 +13,7 @@ from broker.api.refusals import refusals
 from broker.api.request import Request
 from broker.auth import ADMIN, DELETE, READ, Rule
 from broker.content import CREATED
-from broker.service import deletes, partitions, routers, topics
+from broker.service import partitions, routers, topics
 from schemas import (
     ConsumerFigures,
     DeleteRecordsAnswer,
@@ -171,7 +171,7 @@ async def delete_records(
 ) -> DeleteRecordsAnswer:
     engine = current.broker.engine
     address_ = partitions.at(engine, topic, partition)
-    done = await deletes.delete_records(engine, address_, before_seq=body.before_seq, match=body.match)
+    done = await topics.delete_records(engine, address_, before_seq=body.before_seq, match=body.match)
     answer = DeleteRecordsAnswer(
         topic=topic,
         deleted=done.deleted,

@@ -40,7 +40,7 @@ from broker.kafka.records import (
     UnsupportedCodec,
     UnsupportedMagic,
 )
-from broker.kafka.records.reading import read_batch
+from broker.kafka.records.batch_reader import read_batch
 from storage.records import Appended, ProducerBatch, StoredBodies
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from broker.kafka import cluster, no_transactions
 from broker.kafka.apis import ApiKey
 from broker.kafka.call import Call, Handler, decoded
 from broker.kafka.errors import ErrorCode, code_of
-from broker.kafka.messages.producers import InitProducerIdRequest, InitProducerIdResponse
+from broker.kafka.messages.session import InitProducerIdRequest, InitProducerIdResponse
 
 _NOBODY: Final = -1
 

@@ -13,7 +13,7 @@ from broker.auth import ANYBODY, Access
 from broker.kafka.apis import ApiKey
 from broker.kafka.call import Call, Handler, Peer, decoded
 from broker.kafka.errors import ErrorCode
-from broker.kafka.messages.sasl import (
+from broker.kafka.messages.session import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
     SaslHandshakeRequest,

@@ -9,7 +9,7 @@ from broker.kafka.apis import APIS
 from broker.kafka.call import Call, Handler, decoded
 from broker.kafka.codec import encode
 from broker.kafka.errors import ErrorCode
-from broker.kafka.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from broker.kafka.messages.session import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 
 _SOFTWARE_CHARS: Final = 255
 

@@ -1,6 +1,6 @@
 """Record batches of the Kafka protocol: pure codecs, and compression."""
 
-from broker.kafka.records.codecs import Codec
+from broker.kafka.records.batch_writer import Columns, compressed, write_batch
 from broker.kafka.records.compression import MAX_BATCH_BYTES
 from broker.kafka.records.errors import (
     BatchError,
@@ -11,8 +11,7 @@ from broker.kafka.records.errors import (
     UnsupportedCodec,
     UnsupportedMagic,
 )
-from broker.kafka.records.header import CODEC_MASK, HEADER_SIZE, NO_PRODUCER, BatchHeader, empty_batch
-from broker.kafka.records.writing import Columns, compressed, write_batch
+from broker.kafka.records.header import CODEC_MASK, HEADER_SIZE, NO_PRODUCER, BatchHeader, Codec, empty_batch
 
 __all__ = [
     "CODEC_MASK",

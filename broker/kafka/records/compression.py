@@ -13,8 +13,8 @@ from typing import Any, Final
 import cramjam
 
 from broker.content import inflate
-from broker.kafka.records.codecs import Codec
 from broker.kafka.records.errors import BatchTooLarge, CorruptBatch, UnsupportedCodec
+from broker.kafka.records.header import Codec
 
 _cramjam: Any = cramjam
 

@@ -25,11 +25,23 @@ Source: docs/guides/kafka.md#producing-and-consuming, Kafka's RecordBatch.
 
 from __future__ import annotations
 
+import enum
 from struct import Struct
 from typing import Final, NamedTuple
 
 import kernel
 from broker.kafka.records.errors import CorruptBatch, UnsupportedMagic
+
+
+class Codec(enum.IntEnum):
+    """The number of the codec in the attributes of a batch."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
 
 HEADER: Final = Struct(">qiibIhiqqqhii")
 HEADER_SIZE: Final = HEADER.size

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from topics_client import deadlines
 from topics_client.errors import TopicsError
+from topics_client.iteration import CommitMode, Item, Reading, Start, Step, Steps
 from topics_client.listening import Listen, Stream
-from topics_client.reading import CommitMode, Item, Reading, Start, Step, Steps
 from topics_client.wire import Call
 
 if TYPE_CHECKING:

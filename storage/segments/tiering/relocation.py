@@ -14,9 +14,9 @@ import structlog
 from storage.platform import FileSystem, Readable
 from storage.records import TagMatch
 from storage.segments import names
-from storage.segments.data_file import open_data
 from storage.segments.errors import SegmentCorrupt
 from storage.segments.names import SegmentId
+from storage.segments.packed import open_data
 from storage.segments.store import SegmentStore, id_of
 from storage.segments.tiering.store import ColdMissing, ColdStore, ColdUnavailable
 from storage.segments.tiering.tier import ColdTier

@@ -1,7 +1,6 @@
 """Jobs of a queue and their leases, as recorded in the log. Pure."""
 
 from storage.state.queues import section
-from storage.state.queues.frames import lease_frames
 from storage.state.queues.leases import (
     DEAD,
     DELAYED,
@@ -17,9 +16,8 @@ from storage.state.queues.leases import (
 )
 from storage.state.queues.moves import Move, Moves
 from storage.state.queues.policy import backoff_ms, limits_of
-from storage.state.queues.section import MovesSection, QueueSection
-from storage.state.queues.stats import QueueStats
-from storage.state.queues.values import JobState, JobView, Redriven, Settled
+from storage.state.queues.section import MovesSection, QueueSection, lease_frames
+from storage.state.queues.values import JobState, JobView, QueueStats, Redriven, Settled
 
 __all__ = [
     "DEAD",

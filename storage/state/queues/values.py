@@ -1,4 +1,4 @@
-"""Arguments and results of queue operations. Times are ms since the epoch, engine time."""
+"""Arguments and results of queue operations, and counters of them. Times are ms since the epoch, engine time."""
 
 from __future__ import annotations
 
@@ -44,3 +44,24 @@ class Redriven(msgspec.Struct, kw_only=True):
 
     moved: int
     remaining: int
+
+
+class QueueStats:
+    """Counters. `claims` that got jobs; `redelivered`: jobs among the `claimed` that had been delivered before;
+    `unreadable`: jobs whose record failed its check."""
+
+    __slots__ = (
+        "acked", "claimed", "claims", "expired", "extended", "moved", "nacked", "redelivered", "rejected", "unreadable",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.claims = 0
+        self.claimed = 0
+        self.redelivered = 0
+        self.acked = 0
+        self.nacked = 0
+        self.rejected = 0
+        self.extended = 0
+        self.expired = 0
+        self.moved = 0
+        self.unreadable = 0

@@ -1,7 +1,7 @@
 """All routers of an engine, and one `apply` of their frames for live path and recovery.
 
 No I/O and no clock. Recovery reads the logs of different shards one after the other. So the source or dest of a
-router may not exist (yet, or any more), and two routers may have the same name. `storage.recovery.routers` resolves
+router may not exist (yet, or any more), and two routers may have the same name. `storage.recovery.reconcile` resolves
 this at the end.
 
 Source: docs/reference/format.md#frames, docs/reference/guarantees.md#recovery.

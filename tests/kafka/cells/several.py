@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from broker.cells import Role, home_cell
 from broker.kafka.apis import ApiKey
 from broker.kafka.codec.schema import Message
-from broker.kafka.messages.sasl import (
+from broker.kafka.messages.session import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
     SaslHandshakeRequest,

@@ -8,7 +8,7 @@ import pytest
 
 from broker.kafka.groups import State
 from broker.proxy import Limits, ProxyRead, lags
-from broker.proxy.reading import Streaming
+from broker.proxy.polling import Streaming
 from storage import Unavailable
 from tests.kafka.asking import a_batch, produce
 from tests.kafka.cells.several import CELLS, Several, name_of

@@ -15,7 +15,7 @@ from broker.kafka.codec.schema import encode
 from broker.kafka.errors import ErrorCode
 from broker.kafka.messages import groups as m
 from broker.kafka.messages import offsets as o
-from broker.kafka.messages.sasl import (
+from broker.kafka.messages.session import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
     SaslHandshakeRequest,

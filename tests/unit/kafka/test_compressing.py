@@ -14,11 +14,10 @@ from kafka.record.memory_records import MemoryRecords
 
 from broker.kafka.codec.wire import Buffer
 from broker.kafka.packed import Packed
-from broker.kafka.records.codecs import Codec
+from broker.kafka.records import Codec, Columns, compressed, write_batch
+from broker.kafka.records.batch_reader import read_batch
 from broker.kafka.records.compression import compress, uncompress
 from broker.kafka.records.header import read_header
-from broker.kafka.records.reading import read_batch
-from broker.kafka.records.writing import Columns, compressed, write_batch
 from broker.scheduling import Heavy
 
 CODECS = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]

@@ -13,6 +13,8 @@ from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBat
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.kafka.records import Columns, write_batch
+from broker.kafka.records.batch_reader import read_batch
 from broker.kafka.records.compression import Codec, uncompress
 from broker.kafka.records.errors import (
     BatchError,
@@ -33,8 +35,6 @@ from broker.kafka.records.header import (
     read_header,
     sealed,
 )
-from broker.kafka.records.reading import read_batch
-from broker.kafka.records.writing import Columns, write_batch
 
 _cramjam: Any = cramjam
 SOME = [(b"k", b"v", [("a", b"1"), ("b", None)], 1000), (None, b"", [], 1002), (b"", None, [], 999)]

@@ -6,8 +6,8 @@ import pytest
 
 from storage import Retention, TopicConfig
 from storage.records.values import LossCause
-from storage.state.consumers.consumed_floor import consumed_floor, reclaimable_floor
 from storage.state.consumers.consumer import Consumer
+from storage.state.consumers.progress import consumed_floor, reclaimable_floor
 from storage.state.consumers.values import ConsumerConfig
 from storage.state.log import Log
 from storage.state.manifest import Manifest, SegmentState

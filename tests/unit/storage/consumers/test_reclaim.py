@@ -15,7 +15,7 @@ from storage.errors import RecordNotFound, StorageFull
 from storage.format.control import EvictWatermark
 from storage.log.encode import EncodedUnit
 from storage.log.submission import ControlStep
-from storage.state.consumers.consumed_floor import reclaimable_floor
+from storage.state.consumers.progress import reclaimable_floor
 from storage.state.consumers.values import Consistency, ConsumerConfig
 from storage.state.log import Log
 from tests.support.sim_disk import Loss

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from storage.queues import reading
+from storage.queues import job_records
 from tests.unit.storage.machine import Machine, log_of
 from tests.unit.storage.queues.jobs import add, claim_seqs, with_jobs
 
@@ -20,6 +20,6 @@ async def test_a_job_damaged_in_memory_is_skipped_and_other_jobs_are_claimed(
     (span,) = log.tail.slices(2, 3)
     data, offset = log.cached[span.batch_seq]
     log.cached[span.batch_seq] = (bytes(len(data)), offset)
-    assert log.read_cached([2], reading.MAX_BYTES, engine.now_ms(), 0) is None
+    assert log.read_cached([2], job_records.MAX_BYTES, engine.now_ms(), 0) is None
     assert await claim_seqs(engine, 3) == [1, 3]
     assert await claim_seqs(engine) == []

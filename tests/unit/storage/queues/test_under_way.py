@@ -9,7 +9,8 @@ from collections.abc import Sequence
 import pytest
 
 from storage.errors import StorageError
-from storage.queues import read_ahead, reading
+from storage.queues import job_records as reading
+from storage.queues import read_ahead
 from storage.reads.reader import Reader
 from storage.state.catalog import Topic
 from storage.state.log import Log

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from storage.state.routers.graph import find_cycle
+from storage.state.routers import find_cycle
 
 CHAIN = [("a", "b"), ("b", "c"), ("c", "d")]
 

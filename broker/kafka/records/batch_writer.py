@@ -7,9 +7,8 @@ from typing import NamedTuple
 
 import kernel
 from broker.kafka.codec import Buffer
-from broker.kafka.records.codecs import Codec
 from broker.kafka.records.compression import compress
-from broker.kafka.records.header import ATTRIBUTES_AT, HEADER_SIZE, LENGTH, LENGTH_AT, LOG_OVERHEAD, sealed
+from broker.kafka.records.header import ATTRIBUTES_AT, HEADER_SIZE, LENGTH, LENGTH_AT, LOG_OVERHEAD, Codec, sealed
 
 
 class Columns(NamedTuple):

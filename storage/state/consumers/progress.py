@@ -1,6 +1,6 @@
-"""Which records all consumers of a log have consumed for good, and which segments may go. Pure.
+"""Which records of a log a consumer has not read, and which all consumers have consumed for good. Pure.
 
-Only durable cursors count: the log's own frames state them, and a crash cannot take them back below the
+Only durable cursors count for the latter: the log's own frames state them, and a crash cannot take them back below the
 EvictWatermark that follows them in the same log.
 
 Source: docs/reference/guarantees.md#consumers.
@@ -25,3 +25,11 @@ def reclaimable_floor(config: TopicConfig, log: Log) -> int | None:
     consumed = consumed_floor(config, log)
     floor = log.held.manifest.sealed_end(consumed) if consumed > log.marks.live_floor else 0
     return floor if floor > log.marks.live_floor else None
+
+
+def unread(log: Log, cursor_seq: int) -> int:
+    """Live records after a cursor. Retained records before it add no cost."""
+    seq = max(cursor_seq + 1, log.marks.live_floor)
+    if seq > log.head:
+        return 0
+    return log.held.count_from(seq, log.head + 1)

@@ -1,17 +1,19 @@
-"""Routers at the end of a recovery, and the frames to write about them before requests are served.
+"""Routers, consumers and queues at the end of a recovery, and the frames to write before requests are served.
 
-Source: docs/reference/guarantees.md#recovery, docs/reference/api.md#routers.
+Source: docs/reference/guarantees.md#recovery, docs/reference/api.md#routers,
+docs/reference/guarantees.md#consumers, docs/reference/format.md#snapshots, docs/reference/api.md#queues.
 """
 
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING
 
 from storage.errors import StorageFailed, StorageFull
 from storage.format import control
 from storage.log import encode_controls
-from storage.state import Catalog
+from storage.state import Catalog, leases_durable
 from storage.state.routers import Router
 
 if TYPE_CHECKING:
@@ -69,3 +71,53 @@ async def announce_routers(logs: Logs) -> None:
         later = isinstance(outcome, StorageFull | StorageFailed) and not isinstance(value, control.TopicCreate)
         if isinstance(outcome, BaseException) and not later:
             raise outcome  # of a partition created again: it must not take writes before that is durable
+
+
+def reconcile_consumers(catalog: Catalog) -> None:
+    """Put every cursor where the log says, but never beyond the head: salvage may have lost the records there, and
+    their seqs are assigned again. The frames to write about this are added to `catalog.unannounced`."""
+    for topic in catalog.topics.values():
+        log = topic.log
+        for consumer in log.consumers.by_name.values():
+            if consumer.durable_seq > log.head:
+                log.consumers.set_durable(consumer, log.head)
+                log.section = None
+                frame = control.Consumer(
+                    consumer_id=consumer.consumer_id, name=consumer.name, event="cursor", seq=log.head
+                )
+                catalog.unannounced.append((topic.topic_id, frame))
+            consumer.reset()
+
+
+def reconcile_jobs(catalog: Catalog, *, clean: bool) -> list[int]:
+    """`clean`: the last stop was clean, and no frame follows its snapshot. Otherwise leases that are not durable are
+    void.
+
+    Returns the topic_ids of queues with such leases, void or not.
+    """
+    volatile: list[int] = []
+    for topic in catalog.topics.values():
+        log = topic.log
+        queue = log.queue
+        if queue is not None:
+            if queue.touched and not leases_durable(topic.config):
+                volatile.append(topic.topic_id)
+            if not clean and not leases_durable(topic.config):
+                queue.forget_leases()
+                for seq, move in log.moves.out.items():
+                    queue.die(seq, move.deliveries, move.reason)
+            queue.prune(log.is_live)
+        for seq in [seq for seq in log.moves.out if not log.is_live(seq)]:
+            del log.moves.out[seq]
+            log.section = None
+    for topic in catalog.topics.values():
+        if topic.log.moves.came and topic.log.moves.forget_finished(partial(_is_open, catalog)):
+            topic.log.section = None
+    return volatile
+
+
+def _is_open(catalog: Catalog, source_id: int, seq: int) -> bool:
+    if catalog.is_foreign(source_id):
+        return True  # its cell is asked (storage.queues.arrivals)
+    source = catalog.log(source_id)
+    return source is not None and seq in source.moves.out
