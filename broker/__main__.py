@@ -42,7 +42,7 @@ _log = structlog.get_logger("broker")
 SWITCH_INTERVAL_S = 0.0005
 
 #: What each heap may keep when it is freed. Only this bound returns the end of a thread's heap: malloc_trim
-#: (`broker.memory.giving`) handles the memory between its blocks.
+#: (`broker.memory.malloc_trim`) handles the memory between its blocks.
 _FREE_HEAP_BYTES = 4 << 20
 
 

@@ -10,7 +10,6 @@ from broker.kafka.broker_settings import BrokerSetting, broker_settings
 from broker.kafka.changes import change
 from broker.kafka.cluster import BROKER_ID, cluster_id, named_operations, topic_operations
 from broker.kafka.codecs import Codecs
-from broker.kafka.compacted import is_compacted, key_missing
 from broker.kafka.errors import ErrorCode
 from broker.kafka.group_access import MAY_USE, deciding, may_use_group, require_consumer, require_group, usable_groups
 from broker.kafka.mapping import NO_TIME, Headers, concatenated, to_kafka, to_stored
@@ -18,7 +17,7 @@ from broker.kafka.metrics import KafkaMetrics
 from broker.kafka.names import GROUP_PREFIX, consumer_name, group_of
 from broker.kafka.node import Cells, Node
 from broker.kafka.packed import Packed
-from broker.kafka.settings import InvalidConfig, Setting
+from broker.kafka.settings import InvalidConfig, Setting, is_compacted, key_missing
 from broker.kafka.start import BoundPort, bind_port, listen_for_kafka
 
 if TYPE_CHECKING:

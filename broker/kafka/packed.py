@@ -1,7 +1,8 @@
-"""Caches compressed batches, so that each is compressed once for all consumers that fetch the same records.
+"""Compresses batches for consumers in the partition's codec, each once for all that fetch the same records.
 
-The key is a digest of the uncompressed bytes. A lookup uses the bytes that were just read, so the cache needs no
-invalidation when records are deleted. The digest is keyed per process, and entries of different logs are separate.
+The key of the cache is a digest of the uncompressed bytes. A lookup uses the bytes that were just read, so the cache
+needs no invalidation when records are deleted.
+The digest is keyed per process, and entries of different logs are separate.
 """
 
 from __future__ import annotations
@@ -9,14 +10,19 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable
-from typing import Final, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import xxhash
 
 from broker.kafka.codec import Buffer
-from broker.kafka.records import Codec
+from broker.kafka.codecs import ZSTD_SINCE
+from broker.kafka.records import HEADER_SIZE, Codec, compressed
 from broker.scheduling import Heavy
+
+if TYPE_CHECKING:
+    from broker.kafka.node import Node
+    from storage.state import Topic
 
 #: The most bytes in the cache. The least recently used batch is evicted first.
 MAX_CACHED_BYTES: Final = 32 << 20
@@ -73,3 +79,21 @@ class Packed:
             while self.bytes > self._max_bytes:
                 self.bytes -= len(self._cache.popitem(last=False)[1])
         return made
+
+
+#: Smaller batches are not compressed.
+_LEAST_BYTES: Final = HEADER_SIZE + 256
+
+
+async def packed(broker: Node, topic: Topic, batches: Sequence[Buffer], fetch_version: int | None) -> list[Buffer]:
+    """Compress the batches that become smaller. `fetch_version` None: the client supports zstd."""
+    codec = broker.kafka_codecs.of(topic)
+    if codec is Codec.ZSTD and fetch_version is not None and fetch_version < ZSTD_SINCE:
+        codec = Codec.GZIP
+    if codec is Codec.NONE:
+        return [*batches]
+    found: list[Buffer] = []
+    for batch in batches:
+        worth = len(batch) >= _LEAST_BYTES
+        found.append(await broker.kafka_packed.get(topic.topic_id, codec, batch, compressed) if worth else batch)
+    return found

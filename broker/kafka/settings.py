@@ -284,3 +284,17 @@ def _known(name: str) -> Setting:
     if setting is None:
         raise InvalidConfig(f"Topics have no setting {name!r}.")
     return setting
+
+
+#: The policies that compact.
+COMPACTED: Final = (CleanupPolicy.COMPACT, CleanupPolicy.BOTH)
+
+
+def is_compacted(config: TopicConfig) -> bool:
+    """Whether records without a key are refused."""
+    return config.cleanup_policy in COMPACTED
+
+
+def key_missing(topic: str, partition: int) -> str:
+    """The error message for a record without a key, in Kafka's words."""
+    return f"Compacted topic cannot accept message without key in topic partition {topic}-{partition}."

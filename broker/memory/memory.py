@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 
 from broker.memory.budget import Budget, Hold
-from broker.memory.giving import give_back
+from broker.memory.malloc_trim import give_back
 from broker.scheduling import ROUND, DeliveryScheduler
 from storage import RequestError
 

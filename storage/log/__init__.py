@@ -3,10 +3,9 @@
 from storage.log.append import Appender, Blocker, Write, eviction, over_caps
 from storage.log.encode import EncodedUnit, Surroundings, encode_controls, encode_stored
 from storage.log.fetch import WalFetcher, WalFileGone, WalReader
-from storage.log.files import no_space
+from storage.log.files import MAX_OFFSET, no_space, position, split
 from storage.log.logs import Logs
 from storage.log.metrics import collect_logs
-from storage.log.position import MAX_OFFSET, position, split
 from storage.log.publisher import CACHE_ENTRY_BYTES, apply_unit
 from storage.log.reader import CHUNK_BYTES, READ_BYTES, Chunk, FrameStream, find_sync_point
 from storage.log.reservation import Reservations

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from kernel import total
-from storage.log.position import split
+from storage.log.files import split
 from storage.platform import File, FileSystem, Read, layout
 from storage.state import BatchSlice
 

@@ -1,4 +1,6 @@
-"""Creates, prepares and deletes the files of one shard's log.
+"""Creates, prepares and deletes the files of one shard's log, and numbers the positions in them (LSNs).
+
+An LSN is one integer, so that positions compare: file number << 40 | byte offset.
 
 A file is allocated and synced, and its name is durable, before a byte in it counts. The file before it is truncated to
 its length and synced before byte 0 of the next is written.
@@ -18,6 +20,20 @@ from storage.platform import File, FileSystem, layout, write_whole
 
 if TYPE_CHECKING:
     from storage.log.writer import WalStats
+
+SHIFT = 40
+OFFSET_MASK = MAX_OFFSET = (1 << SHIFT) - 1
+
+
+def position(file: int, offset: int) -> int:
+    """The position of a byte offset in a WAL file."""
+    return file << SHIFT | offset
+
+
+def split(lsn: int) -> tuple[int, int]:
+    """(file number, byte offset) of a position."""
+    return lsn >> SHIFT, lsn & OFFSET_MASK
+
 
 #: The last two do not mean that space is missing, but they pass in the same way: nothing was written, and a later try
 #: may succeed.

@@ -17,7 +17,7 @@ import kernel
 from kernel import GroupKind, Part
 from kernel.rows import FLAGS_AT, ROW, ROW_SIZE
 from storage.format import MORE, Batch, FrameFlag, FrameType, SyncPoint, control, wal_frame
-from storage.log.position import MAX_OFFSET, position
+from storage.log.files import MAX_OFFSET, position
 from storage.log.reader import Chunk, FrameStream
 from storage.log.submission import AppendStep, BatchesStep, ControlStep, Step, Unit
 from storage.records import AppendedBatches, AppendedRecords

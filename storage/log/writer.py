@@ -28,8 +28,7 @@ import structlog
 
 from storage.errors import StorageError, StorageFailed, StorageFull, WalSaturated
 from storage.format import control, wal_frame
-from storage.log.files import PreparedFile, WalFiles, no_space
-from storage.log.position import SHIFT, position
+from storage.log.files import SHIFT, PreparedFile, WalFiles, no_space, position
 from storage.log.submission import Outcome, Submission, Unit, resolve
 from storage.options import Options
 from storage.platform import Buffer, Clock, FileSystem, SyncFailed, write_buffers

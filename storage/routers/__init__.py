@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from storage.routers.admin import check_router_name
 from storage.routers.metrics import collect_routers
 from storage.routers.routers import Routers
-from storage.routers.values import RouterState
+from storage.state.routers import RouterState
 
 if TYPE_CHECKING:
     from storage.routers.waiting import Waited

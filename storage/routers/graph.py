@@ -41,8 +41,7 @@ from storage.log import Logs
 from storage.platform import CALL_S, Era, Method
 from storage.routers.admin import check_cycle, check_definition, check_ends, check_room, check_router_name
 from storage.routers.orders import GRAPH_CELL, PAGE, Orders
-from storage.routers.values import RouterState
-from storage.state.routers import Definition
+from storage.state.routers import Definition, RouterState
 from storage.topics import NamedLocks, Placing, States
 
 _log = structlog.get_logger("storage")

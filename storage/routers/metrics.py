@@ -6,7 +6,7 @@ from typing import Final
 
 from storage.log import Logs
 from storage.routers.routers import Routers
-from storage.routers.values import RouterState
+from storage.state.routers import RouterState
 from storage.telemetry import MAX_TOPIC_SERIES, METRICS, Family, Sample
 
 #: Of each router: (metric, field of RouterState).

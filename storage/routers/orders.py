@@ -22,8 +22,7 @@ from storage.errors import RouterNotFound, StorageError
 from storage.log import Logs
 from storage.platform import Eras, Method
 from storage.routers.admin import RouterAdmin
-from storage.routers.values import RouterState
-from storage.state.routers import Definition, Router
+from storage.state.routers import Definition, Router, RouterState
 from storage.topics import Placing
 
 #: The cell that has the graph.

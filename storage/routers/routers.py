@@ -26,11 +26,10 @@ from storage.routers.forwarder import Forwarder, Forwarding
 from storage.routers.graph import Graph
 from storage.routers.orders import GRAPH_CELL, Orders
 from storage.routers.sources import ForeignSources
-from storage.routers.values import RouterState
 from storage.routers.waiting import Waited, Waiting
 from storage.routers.windows import Windows
 from storage.state import Catalog, Log, refuse_partitions
-from storage.state.routers import Definition, Router
+from storage.state.routers import Definition, Router, RouterState
 from storage.telemetry import Tracer
 from storage.topics import Placing, States, TopicAdmin
 

@@ -18,8 +18,8 @@ from storage.platform import FileSystem
 from storage.records import TagMatch
 from storage.segments.chunks import columns
 from storage.segments.handles import OpenCold, OpenSegments, SegmentFiles
+from storage.segments.lengths import payloads
 from storage.segments.names import SegmentId
-from storage.segments.payloads import payloads
 from storage.segments.tags import TagSidecars
 
 _FLAGS_AT = 16

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from storage.log.position import split
+from storage.log import split
 from tests.http.calls import append
 from tests.http.hot_server import HotServer
 from tests.http.test_websocket import socket

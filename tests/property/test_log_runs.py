@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from kernel import Header
 from storage.format import Batch
+from storage.log import split
 from storage.log.encode import DURABLE, EncodedUnit
-from storage.log.position import split
 from storage.log.reader import FrameStream
 from storage.log.submission import AppendStep, BatchesStep
 from storage.log.units import UnitScan

@@ -59,6 +59,11 @@ LAYERS: Final = {
         "__main__",
     ),
 }
+#: The files directly in a folder: what composes its packages, and what all of them need.
+ROOT_FILES: Final = {
+    "storage": frozenset({"__init__", "__main__", "engine", "errors", "options"}),
+    "broker": frozenset({"__init__", "__main__", "cell", "endpoint", "lifecycle", "supervisor", "wiring"}),
+}
 #: In these layers, modules may import one another: the options know the errors, and the engine refuses the directory of
 #: a set, which only `storage.cells` opens, with engines.
 _LOOSE: Final = {
@@ -96,6 +101,9 @@ def layer_problems(source: Source) -> list[str]:
     if folder not in LAYERS:
         return []
     own = family(source.module)
+    is_root_file = source.path.count("/") == 1
+    if is_root_file and source.path.rpartition("/")[2].removesuffix(".py") not in ROOT_FILES[folder]:
+        return [f"{source.path}: put it into a package; the root of {folder} has only what composes the packages"]
     layer = _LAYER_OF.get((folder, own))
     if layer is None:
         return [f"{source.path}: {own} has no layer: say in tests/tidy/rules_layers.py what it may import"]

@@ -22,7 +22,7 @@ from broker.kafka.codec import Buffer
 from broker.kafka.codec.fetch import Fetched, FetchPartition, FetchRequest, read_fetch, write_fetched
 from broker.kafka.errors import ErrorCode, code_of
 from broker.kafka.fetching import OffsetOutOfRange, check_offset, read_from, stale_epoch
-from broker.kafka.packing import packed
+from broker.kafka.packed import packed
 from broker.memory import MIN_READ_BYTES, PATIENCE_S, SMALL, Overloaded
 from storage import NotMine, NotReady, ShuttingDown, TopicNotFound
 

@@ -24,7 +24,6 @@ from broker.kafka.codec.produce import (
     read_produce,
     write_produced,
 )
-from broker.kafka.compacted import COMPACTED, key_missing
 from broker.kafka.errors import ErrorCode, code_of, message_of
 from broker.kafka.mapping import to_stored
 from broker.kafka.records import (
@@ -41,6 +40,7 @@ from broker.kafka.records import (
     UnsupportedMagic,
 )
 from broker.kafka.records.batch_reader import read_batch
+from broker.kafka.settings import COMPACTED, key_missing
 from storage.records import Appended, ProducerBatch, StoredBodies
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ from broker.kafka.messages.share import (
     SharePartition,
     ShareTopic,
 )
-from broker.kafka.packing import packed
+from broker.kafka.packed import packed
 from broker.kafka.share import FIRST_EPOCH, MAX_TOPICS, InvalidBatches, Session, Step, plan
 from broker.kafka.share.acquiring import MAX_BYTES, Acquired, Room, acquire, batches_of, ranges_of
 from broker.memory import SMALL

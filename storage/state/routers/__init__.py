@@ -2,7 +2,7 @@
 
 from storage.state.routers import section
 from storage.state.routers.cycles import find_cycle
-from storage.state.routers.router import MAX_HOPS, Definition, Guarantee, Router, Start
+from storage.state.routers.router import MAX_HOPS, Definition, Guarantee, Router, RouterState, Start
 from storage.state.routers.routes import Routes
 from storage.state.routers.section import RouterSection
 
@@ -12,6 +12,7 @@ __all__ = [
     "Guarantee",
     "Router",
     "RouterSection",
+    "RouterState",
     "Routes",
     "Start",
     "find_cycle",

@@ -9,8 +9,8 @@ import pytest
 
 from storage.format import idx_entry, segment_frame, wal_frame
 from storage.format.idx_entry import HAS_NODE, HAS_TAG, Entry
+from storage.log import position, split
 from storage.log.fetch import WalFileGone, WalReader
-from storage.log.position import position, split
 from storage.segments import copying, names
 from storage.segments.copying import Copied, Copy, append, open_writer, read
 from storage.segments.names import SegmentId

@@ -6,7 +6,7 @@ import pytest
 
 from storage import Durability, ReadQuery, TagMatch, TopicConfig
 from storage.errors import InvalidRequest, RecordCorrupt, RecordNotFound, TopicNotFound
-from storage.log.position import split
+from storage.log import split
 from tests.unit.storage.machine import WAL, Machine, log_of, record, records, seqs, sized
 
 EPHEMERAL = TopicConfig(durability=Durability.EPHEMERAL)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from storage.format.wal_frame import FrameType
-from storage.log.position import position, split
+from storage.log import position, split
 from tests.support.sim_disk import Loss
 from tests.unit.storage.shard_rig import ShardRig, name
 

@@ -7,7 +7,7 @@ import errno
 import pytest
 
 from storage.errors import StorageFailed, StorageFull
-from storage.log.position import split
+from storage.log import split
 from tests.support.sim_disk import Loss
 from tests.unit.storage.shard_rig import ShardRig, name
 

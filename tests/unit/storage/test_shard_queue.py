@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from storage.errors import StorageFailed, StorageFull, WalSaturated
-from storage.log.position import split
+from storage.log import split
 from storage.log.submission import Submission
 from storage.log.writer import Shard
 from tests.unit.storage.shard_rig import ShardRig

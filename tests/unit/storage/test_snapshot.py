@@ -9,7 +9,7 @@ from storage import Durability, TopicConfig
 from storage.format import control
 from storage.format.snapshot_header import SnapshotDamaged
 from storage.format.wal_frame import FrameType
-from storage.log.position import position
+from storage.log import position
 from storage.records.values import LossCause
 from storage.snapshot import contents as snapshot
 from storage.state.catalog import Catalog, Topic

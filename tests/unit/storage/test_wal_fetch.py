@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from storage.log import fetch
+from storage.log import fetch, position
 from storage.log.fetch import WalFetcher, WalFileGone
-from storage.log.position import position
 from storage.state.tail import BatchSlice
 from tests.support.sim_disk import SimDisk
 
