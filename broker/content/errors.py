@@ -111,7 +111,7 @@ CODES: Final[dict[str, Code]] = {
     ),
     "not_a_queue": Code(409, None, "the topic is not a queue", _NO),
     "lease_lost": Code(
-        409, None, "with `strict`: the caller does not hold a lease, or no longer: `detail.seqs`", "no; without these",
+        409, None, "with `strict`: the caller does not hold the leases of `detail.seqs`", "no; without these",
     ),
     "precondition_failed": Code(
         412, None, "the file has changed since the ETag in `If-Match`", "no; list the segments again",

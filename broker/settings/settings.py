@@ -123,7 +123,7 @@ class Settings(StorageSettings):
     port_file: Path | None = Field(None, description="File that the port is written to when the broker listens.")
     data_dir: Path = Field(Path("data"), description="Directory of all data.")
     gateways: Annotated[int, Field(ge=0, le=64)] = Field(
-        1, description="Processes that take requests for several cells; without cells there is none."
+        1, description="Gateways of a set of cells: processes that take requests for all cells. One broker has none."
     )
     cell_ports: Port | None = Field(
         None,
@@ -142,7 +142,8 @@ class Settings(StorageSettings):
     )
     cors_origins: Annotated[frozenset[str] | None, NoDecode, BeforeValidator(parse_origins)] = Field(
         None,
-        description="Sites whose pages may use it: a comma list of scheme://host[:port], * = all; unset: its own.",
+        description="Sites whose pages may use the broker: a comma list of scheme://host[:port], * = all; unset: "
+        "its own.",
     )
     backup_dir: Path | None = Field(
         None,

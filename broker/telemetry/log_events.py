@@ -19,8 +19,8 @@ LOGGED: Final = (
     ),
     Event(
         "kernel_in_python", "info", "reason",
-        "The compiled kernel is not there or not wanted: frames are worked on by Python, which is slower.",
-        "Install with a C compiler and Python's headers at hand. `reason` says what was missing.",
+        "The compiled kernel is missing or disabled, so Python handles frames, which is slower.",
+        "`reason` says what is missing. Install a C compiler and Python's headers, then the broker again.",
     ),
     Event(
         "listening", "info", "url docs data_dir version",
@@ -49,12 +49,12 @@ LOGGED: Final = (
     ),
     Event("stopped", "info", "exit_code", "The process ends.", _NONE),
     # -- cells -------------------------------------------------------------------------------------------------------
-    Event("cells_ready", "info", "url cells set_id", "Every cell of the set has recovered; all is served.", _NONE),
+    Event("cells_ready", "info", "url cells set_id", "Every cell of the set has recovered and serves requests.", _NONE),
     Event(
         "process_ended", "error", "process exit_code again_in_s",
-        "A process of the set has ended and is started again. A cell recovers as after a crash; what it had "
-        "acknowledged is there.",
-        "Look at what it logged before.",
+        "A process of the set has ended and is restarted. A cell recovers as after a crash, with all acknowledged "
+        "writes.",
+        "Read the lines that it logged before.",
     ),
     Event(
         "process_cannot_run", "error", "process exit_code",
@@ -82,7 +82,7 @@ LOGGED: Final = (
         "An answer has an error code that is missing in the table of statuses.", _REPORT,
     ),
     Event(
-        "span_not_made", "error", "", "A request or move has no span. It was carried out.", _REPORT,
+        "span_not_made", "error", "", "A request or move has no span. It was executed.", _REPORT,
     ),
     Event(
         "answer_cut_short", "warning", "request_id route error",
@@ -164,7 +164,7 @@ LOGGED: Final = (
     # -- cells -------------------------------------------------------------------------------------------------------
     Event(
         "bad_answer_of_cell", "error", "cell reason",
-        "A cell sent the gateway something that is no answer. The client got 503.",
+        "A cell sent the gateway an invalid answer. The client got 503.",
         "A defect of the broker: report it.",
     ),
 )  # fmt: skip

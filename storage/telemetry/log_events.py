@@ -87,14 +87,14 @@ LOGGED: Final = (
     ),
     Event(
         "partition_lost", "error", "topic partition topic_id",
-        "Salvage found no data of a partition of the topic, or a cell was restored as of another instant than the cell "
+        "Salvage found no data of a partition of the topic, or a cell was restored to another instant than the cell "
         "of the topic; the partition starts again, empty.",
         "If you need its records, restore a backup.",
     ),
     Event(
         "cells_to_tell", "info", "topic topic_id reason",
-        "Another cell did not answer when a topic of this cell was created, changed or deleted. It is told again every "
-        "second.",
+        "Another cell did not answer when a topic of this cell was created, changed or deleted. The message is "
+        "repeated every second.",
         _NONE,
     ),
     Event(
@@ -225,23 +225,24 @@ LOGGED: Final = (
     ),
     Event(
         "router_not_ended", "warning", "router error",
-        "A router whose source in another cell was deleted could not be deleted; it is tried again every second.",
-        "Look at the error.",
+        "A router whose source in another cell was deleted could not be deleted; this is retried every second.",
+        "See `error`.",
     ),
     Event(
         "router_not_resolved", "info", "router error",
-        "Cell 0 cannot find out now whether a router exists in the cell that runs it; it asks again every second.",
-        "Nothing; or look at why that cell is away.",
+        "Cell 0 does not know whether a router exists in the cell that runs it; it asks again every second.",
+        "Nothing; or find out why that cell is away.",
     ),
     Event(
         "router_not_in_graph", "error", "error",
-        "Routers of cell 0 are not in the graph of all routers, since there is no room for their entries.",
+        "Routers of cell 0 are not in the graph of all routers, because there is no room for their entries.",
         "Increase `TOPICS_MAX_STATES` and restart.",
     ),
     Event(
         "entry_not_told", "info", "topic error",
-        "The cell of a topic cannot be told now that the topic is made there; it is told again every 10 seconds.",
-        "Nothing; or look at why that cell is away.",
+        "The cell of a topic does not know yet that the topic is to be created there; the message is repeated every "
+        "10 seconds.",
+        "Nothing; or find out why that cell is away.",
     ),
     Event(
         "router_behind", "warning", "router lag",
@@ -290,13 +291,14 @@ LOGGED: Final = (
     ),
     Event(
         "base_failed", "warning", "cell error",
-        "A base of a cell in a bucket could not be put, or what it supersedes could not be deleted. It is tried again.",
+        "A base of a cell in a bucket could not be stored, or the objects that it supersedes could not be deleted. "
+        "This is retried.",
         "Check that the store answers. The log in the bucket grows meanwhile.",
     ),
     Event(
         "cell_not_given", "warning", "cell error",
-        "A cell in a bucket was stopped cleanly, but its last seal could not be stored. Others wait until it is "
-        "known to be gone.",
+        "A cell in a bucket was stopped cleanly, but its last seal could not be stored. Other processes wait "
+        "until it is known to be gone.",
         "Check that the store answers.",
     ),
 )  # fmt: skip
