@@ -374,7 +374,7 @@ class Gateway(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):
-    """The cells of a set. `home_cells`: the number of them when the set was made, by which names are placed."""
+    """The cells of a set. `home_cells`: their number N, which decides the home cell of a name."""
 
     set_id: str
     home_cells: int

@@ -48,9 +48,6 @@ class Worker:
 
     The worker's threads renew the leases of running jobs in time, and no job is begun whose lease may have ended. When
     the process dies, its jobs go to other workers when their leases end.
-
-    The leases of jobs that are done are renewed in time, by threads of their own; no job is begun whose lease may have
-    ended. When the process dies, its jobs go to other workers when their leases end.
     """
 
     def __init__(self, client: Client, *, node: str | None = None, grace: Duration = "30s") -> None:
