@@ -70,7 +70,7 @@ def parser() -> argparse.ArgumentParser:
         " diff at limit 1, 256, 1000 from tail, sealed and cold",
     )
     add("--steady", action="store_true", help="the figure counts only if segments and snapshots were written meanwhile")
-    add("--verify", action="store_true", help="afterwards, compare what is there with what was acknowledged")
+    add("--verify", action="store_true", help="afterwards, compare the stored records with the acknowledged ones")
     add("--kill", action="store_true", help="as --verify, the broker being killed under load and started again before")
     add_set(made)
     add("--tree", type=Path, default=None, help="folder whose broker package is run (default: this checkout)")

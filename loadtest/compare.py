@@ -1,7 +1,7 @@
-"""Two versions of the code against each other: alternating, in one go, as ratios.
+"""Compares two versions of the code: alternating, in one run, as ratios.
 
-On a machine that is shared, figures taken minutes apart say little, and absolute ones less; the median of the ratios
-of neighbouring runs says whether a change is one.
+On a shared machine, figures taken minutes apart say little, and absolute ones less. The median of the ratios of
+neighbouring runs shows whether a change made a difference.
 """
 
 from __future__ import annotations

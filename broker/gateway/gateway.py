@@ -55,7 +55,7 @@ class Gateway(Endpoint):
         """Does nothing: a gateway serves from its start until its sockets close."""
 
     async def run(self) -> None:
-        """Close idle connections and ask the cells for their state, for ever."""
+        """Close idle connections and ask the cells for their state, forever."""
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(LOOK_S)

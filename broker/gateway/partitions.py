@@ -68,7 +68,7 @@ def part_of(start: dict[str, Any], numbers: list[int]) -> dict[str, Any]:
 def opened(
     starts: Mapping[str, Any], by_cell: Mapping[int, Mapping[str, Any]], said: Mapping[int, Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """What the client is told of each topic, from what its cells said."""
+    """The answer to the client about each topic, from the answers of its cells."""
     found: dict[str, Any] = {}
     for name, start in starts.items():
         by_number: dict[int, dict[str, Any]] = {}

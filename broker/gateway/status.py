@@ -49,7 +49,7 @@ class Status:
         self._scraping = asyncio.Lock()
 
     async def watch(self) -> None:
-        """Ask the cells for their state again and again, for ever."""
+        """Ask the cells for their state again and again, forever."""
         while True:
             self._gateway.restarts = read_restarts(self._gateway.run_folder)
             await asyncio.gather(*(self._look(cell.number) for cell in self._gateway.upstreams))

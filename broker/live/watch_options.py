@@ -148,7 +148,7 @@ def open_topics(
 
 
 def by_topic(opened: Mapping[str, Opened]) -> dict[str, dict[str, Any]]:
-    """What a client is told of these partitions, by topic: of the first one, and of each if there are several."""
+    """The answer to a client about these partitions, by topic: the first one, and each if there are several."""
     found: dict[str, list[dict[str, int]]] = {}
     for name, each in opened.items():
         topic, partition = split(name)

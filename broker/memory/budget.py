@@ -6,7 +6,7 @@
 
 A hold of any size is allowed while no other bytes are held (in total, or by its owner). So answers larger than a limit
 are possible, one at a time. Waiters are served in order; a waiter at the limit of its connection does not delay the
-others. If waiters already hold bytes, they could wait for each other for ever: `goes_over` lets the first of them
+others. If waiters already hold bytes, they could wait for each other forever: `goes_over` lets the first of them
 exceed the limit, one at a time.
 """
 

@@ -245,7 +245,7 @@ class Memory:
     # -- giving back -------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Check full transports and return memory, for ever."""
+        """Check full transports and return memory, forever."""
         while True:
             await asyncio.sleep(CHECK_S)
             self.check_paused(monotonic())

@@ -46,7 +46,7 @@ _OTHERWISE: Final = re.compile(rb"\r\n(?:transfer-encoding|content-length(?!:[ \
 
 
 def upgrade_with_body() -> InvalidRequest:
-    """The refusal of a handshake with a body. RFC 6455 has none, and the handshake's reader would wait for ever."""
+    """The refusal of a handshake with a body. RFC 6455 has none, and the handshake's reader would wait forever."""
     return InvalidRequest("request: a WebSocket handshake has no body (RFC 6455).", field="body")
 
 

@@ -53,7 +53,7 @@ class Notifier:
             sender.sendto("\n".join(lines).encode(), self._address)
 
     async def keep_telling(self, state: Callable[[], list[str]]) -> None:
-        """Send the lines of `state` and the watchdog's, periodically and for ever; return if there is no address."""
+        """Send the lines of `state` and the watchdog's, periodically and forever; return if there is no address."""
         if not self._address:
             return
         interval_s = INTERVAL_S if self._watchdog_s is None else min(INTERVAL_S, self._watchdog_s / 2)

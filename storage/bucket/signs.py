@@ -71,7 +71,7 @@ class OwnTime:
 
 
 def show_signs(node: str, nonce: str, times: list[OwnTime], every_s: float = EVERY_S, address: str = "") -> Steps[None]:
-    """Write the sign of life for ever, and report the times. One request at a time, so that signs are stored in
+    """Write the sign of life forever, and report the times. One request at a time, so that signs are stored in
     order."""
     count = 0
     key = keys.sign(nonce)

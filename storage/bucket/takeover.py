@@ -11,7 +11,7 @@
        nothing: from 1.
     6  If something is missing that the base or the log needs: from 1, and the second time the start is refused.
 
-Only then does the process serve. No step needs a listing. Steps 1 to 3 may be repeated for ever by a standby.
+Only then does the process serve. No step needs a listing. Steps 1 to 3 may be repeated forever by a standby.
 """
 
 from __future__ import annotations

@@ -202,7 +202,7 @@ class Shard:
             self.queued_frames -= each.frames
             self.queued_bytes -= len(each.payload)
             each.resolved = True
-        # Nobody is told of a commit before the group has ended: who is told may read at once.
+        # Outcomes are reported only after the group has ended, because a caller may read at once.
         outcomes: list[int | None] = []
         for each in group:
             removed: int | None = None

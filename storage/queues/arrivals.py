@@ -1,7 +1,7 @@
 """Records that other cells move to this one: dead jobs and redrives between cells, on the side of the target.
 
-A copy is remembered (`Moves.came`) until its source says that the record is gone there for good. If the source could
-not say so, because it or this cell was away, this cell asks.
+A copy is remembered (`Moves.came`) until its source says that the record is permanently gone there. If that message was
+lost, because the source or this cell was away, this cell asks.
 
     source                                     here
     Lease{dead}, synced
@@ -185,7 +185,7 @@ class Arrivals:
     # -- asking ------------------------------------------------------------------------------------------------------
 
     async def ask(self) -> None:
-        """Ask about copies that nothing was heard of for a round, and forget those whose moves are over."""
+        """Ask about copies without a message for a round, and forget those whose moves are over."""
         neighbours, catalog = self._logs.neighbours, self._logs.catalog
         if neighbours is None:
             return

@@ -1,7 +1,7 @@
 """The topic that a move goes to: in this engine, or in another cell of the set.
 
-The steps of a move are the same for both (see `storage.state.queues.moves`). A target carries out the second step, and
-is told of the third.
+The steps of a move are the same for both (see `storage.state.queues.moves`). A target performs the second step, and
+is informed of the third.
 
 Source: docs/cells.md#routers-and-dead-letters-between-cells.
 """

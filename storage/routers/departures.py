@@ -1,6 +1,6 @@
 """What other cells read from topics of this cell: the source's side of routers between cells.
 
-All methods may be called twice, late or in vain: but for a topic that is made for a router, they only look.
+All methods may be called twice, late or needlessly. They only read, except that one creates a topic for a router.
 
 Source: docs/cells.md#routers-and-dead-letters-between-cells.
 """

@@ -1,4 +1,4 @@
-"""All records of a segment in few large reads of .data, for those who go through it.
+"""All records of a segment in few large reads of .data, for code that goes through it.
 
 Source: docs/reference/format.md#segments.
 """

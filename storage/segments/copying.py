@@ -143,7 +143,7 @@ def _adjacent(found: dict[int, tuple[bytes, int]], slices: list[BatchSlice]) -> 
 def _table_of(data: bytes, start: int, topic_id: int, group: list[BatchSlice]) -> bytes:
     """Rows of `kernel.Columns`: of sound frames as they are, of others as the index has them.
 
-    What is damaged in the log is copied as it is, at its place, and told to those who read it. Raises FrameError where
+    Damaged frames of the log are copied as they are, in place, and reported to their readers. Raises FrameError where
     no Append frame of the right size begins.
     """
     sizes = group[0].sizes if len(group) == 1 else array("I", chain.from_iterable(each.sizes for each in group))

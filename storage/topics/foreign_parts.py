@@ -1,11 +1,11 @@
 """Partitions of topics of other cells, in the cell that has them. The cell of partition 0 decides about them.
 
-    spread_make    makes partitions that do not count yet: nobody finds them
-    spread_hold    lets writes to them wait, because the topic is being changed
+    spread_make    creates partitions that do not count yet: nobody finds them
+    spread_hold    holds back writes to them, because the topic is being changed
     spread_tell    says which of them count, with which config: the others are deleted
     spread_states  their states
 
-Every call may arrive twice, late, or not at all: see `storage.platform.Era`. Calls about one topic are carried out
+Every call may arrive twice, late, or not at all: see `storage.platform.Era`. Calls about one topic are executed
 one after the other.
 
 Source: docs/cells.md#partitions-in-several-cells.

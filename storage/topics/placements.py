@@ -2,13 +2,13 @@
 
 Creating and growing, changing, deleting:
 
-    TO_TELL, synced | partitions made in the other cells | partition 0 and the placement, synced | the others told
-    TO_TELL, synced | the others held                    | partition 0 changed, synced           | the others told
-    TO_TELL, synced | the others held                    | partition 0 deleted, synced           | the others told
+    TO_TELL, synced | partitions created in other cells | partition 0 and the placement, synced | others informed
+    TO_TELL, synced | writes held in other cells        | partition 0 changed, synced           | others informed
+    TO_TELL, synced | writes held in other cells        | partition 0 deleted, synced           | others informed
 
-The frame of partition 0 decides. Whatever happens before it or behind it, the other cells are told in the end what
-counts (`TO_TELL` is there until all of them have answered), and do away with the rest. A topic_id that was named to
-another cell is never given to another topic, since the value with it is in the log first.
+The frame of partition 0 decides. Whatever happens before or after it, the other cells learn in the end which
+partitions count, and delete the rest: `TO_TELL` stays until all of them have answered. A topic_id that another cell has
+seen is never used for another topic, because the value with it is in the log first.
 
 Source: docs/cells.md#partitions-in-several-cells.
 """

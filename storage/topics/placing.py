@@ -1,7 +1,7 @@
-"""Where the new topics of a set of cells are made.
+"""Decides in which cell of a set a new topic is created.
 
-A topic is made in the home cell of its name, unless that has an entry which says otherwise (`ENTRY_KIND`). The dest of
-a router and a dead letter topic get one: they are made beside their source.
+A topic is created in the home cell of its name, unless that cell has an entry that says otherwise (`ENTRY_KIND`). The
+destination of a router and a dead letter topic get one: they are created beside their source.
 
     the cell that wants it     home cell                   the cell that wants it
     topic_decide           →   entry, open, synced
@@ -9,8 +9,8 @@ a router and a dead letter topic get one: they are made beside their source.
                                entry, synced
     topic made             ←   answers
 
-From the open entry on, a topic of that name is made in no other cell. An open entry is sent again until it is answered.
-An entry stays when its topic is deleted, so that a new topic of that name is made in the same cell.
+Once there is an open entry, no other cell creates a topic of that name. An open entry is sent again until it is
+answered. An entry stays when its topic is deleted, so that a new topic of that name is created in the same cell.
 
 Source: docs/cells.md#names.
 """
@@ -160,7 +160,7 @@ class Placing:
         self._open.discard(name)
 
     async def _entry(self, argument: Any) -> None:
-        """In the other cell: from now on, topics of that name are made here. True for ever, once it was decided."""
+        """In the other cell: from now on, topics of that name are created here, forever."""
         name = argument
         self._logs.check_open()
         neighbours = self._logs.neighbours

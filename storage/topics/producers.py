@@ -1,9 +1,8 @@
 """Idempotent producers of an engine: their ids, and the checks of a write against each log's table of producers.
 
 Ids come from blocks that are reserved in the log first, so none is given twice. They also grow with the clock, so that
-a directory restored from a backup does not give ids again that were given after the backup. The cells of a set take
-turns: each takes blocks whose number leaves its own as the remainder. All methods belong to the
-loop that started the engine.
+a directory restored from a backup does not give ids again that were given after the backup. In a set, cell i
+takes the blocks whose number is i modulo the number of cells. All methods belong to the loop that started the engine.
 
 Source: docs/guides/kafka.md#producing-and-consuming.
 """

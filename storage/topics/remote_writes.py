@@ -1,9 +1,9 @@
-"""Writes to partitions in other cells: the cell of the topic passes them on, and the partition's cell carries them out.
+"""Writes to partitions in other cells: the cell of the topic forwards them, and the partition's cell executes them.
 
     spread_append  writes records to a partition
     spread_knows   whether a partition knows an idempotency key
 
-A write of which no answer came is not repeated here: its outcome is unknown, as the caller is told.
+A write without an answer is not repeated here: the caller learns that its outcome is unknown.
 
 Source: docs/cells.md#partitions-in-several-cells.
 """

@@ -74,7 +74,7 @@ class Threads:
             context, arguments = lane.arguments(held)
             lane.handler(*arguments)
         except BaseException as failure:
-            # Whatever the error is, including SystemExit: a thread that ended here would keep its job for ever.
+            # Whatever the error is, including SystemExit: a thread that ended here would keep its job forever.
             error = failure
         return lane.outcome(held, context, error)
 
