@@ -13,7 +13,7 @@ from tests.support.broker_process import ROOT
 from topics_client import Client
 
 #: Each of these takes longer to load than a command takes to run.
-HEAVY = ("asyncio", "httpx", "pydantic", "rich", "tempfile", "typer")
+HEAVY = ("asyncio", "email", "http.client", "httpx", "pydantic", "rich", "tempfile", "typer")
 CODE = f"""
 import sys
 from topics_client.cli import app

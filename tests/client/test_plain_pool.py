@@ -115,7 +115,7 @@ def test_a_connection_that_the_server_has_closed_is_not_used_again(
     pool: PlainPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a broker does that is started again. A request that went there would have an unknown outcome."""
-    monkeypatch.setattr(one_connection, "_TRUSTED_S", 0.0)
+    monkeypatch.setattr(one_connection, "TRUSTED_S", 0.0)
     closed = threading.Event()
 
     def serve(connection: socket.socket, number: int) -> None:

@@ -39,6 +39,20 @@ def parts_of(base: str) -> SplitResult:
     return urlsplit(base)
 
 
+def host_and_port(base: str) -> tuple[str, int]:
+    """Where to connect to."""
+    parts = parts_of(base)
+    return parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+
+
+def host_header(base: str) -> str:
+    """The header that names the broker."""
+    parts = parts_of(base)
+    host = parts.hostname or ""
+    name = f"[{host.partition('%')[0]}]" if ":" in host else host.encode("idna").decode()
+    return f"{name}:{parts.port}" if parts.port is not None else name
+
+
 def is_loopback(base: str) -> bool:
     """Whether the address names this machine, whatever a proxy would do with it."""
     host = urlsplit(base).hostname or ""

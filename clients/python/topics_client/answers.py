@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import email.utils
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -275,8 +274,13 @@ def _retry_after_s(reply: Reply, detail: dict[str, Any]) -> float | None:
     if isinstance(milliseconds, int | float):
         return max(0.0, milliseconds / 1000)
     value = reply.headers.get("retry-after", "").strip()
+    if not value:
+        return None
     if value.isdecimal():
         return float(value)
+    # Loading it takes longer than a short command takes for all else.
+    import email.utils
+
     try:
         moment = email.utils.parsedate_to_datetime(value)
     except ValueError:

@@ -1,27 +1,26 @@
-"""The asyncio client: sends the calls of `calls` over httpx, with `retry` and `following`."""
+"""The asyncio client: sends the calls of `calls`, with `retry` and `following`."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import random
-import ssl
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import httpx
 
-from topics_client import address, calls, deadlines, queue_calls, router_calls, transport, versions
-from topics_client.answers import refusal
+from topics_client import address, calls, deadlines, queue_calls, router_calls, versions
+from topics_client.async_pool import AsyncPool
 from topics_client.async_renewing import AsyncRenewing
 from topics_client.attempts import Instrument, Observed
 from topics_client.calls import AppendOptions, Match, ReadOptions
 from topics_client.cell_routes import CellRoutes, Leg
 from topics_client.consumers import AsyncConsumers
-from topics_client.errors import ConnectionFailed, LeaseLost, TopicsError
+from topics_client.errors import LeaseLost, TopicsError
 from topics_client.following import Follower
 from topics_client.identity import identity
 from topics_client.queue_calls import ClaimOptions, NackOptions, RedriveOptions
@@ -53,7 +52,7 @@ from topics_client.values import (
 )
 from topics_client.watching import Watching, WatchOptions, WatchTopics
 from topics_client.wire import Call, NoReply, Replay, Reply, Request
-from topics_client.working import DEFAULT_LEASE_MS, SILENCE_S, Working
+from topics_client.working import DEFAULT_LEASE_MS, Working
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
@@ -94,7 +93,6 @@ class AsyncClient:
         http: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self.url = address.base_url(url)
-        self._timeout = timeout
         self._retry = retry or RetryPolicy()
         self._budget = retry_budget or RetryBudget()
         self._on_retry = on_retry
@@ -105,7 +103,7 @@ class AsyncClient:
         self.consumers = AsyncConsumers(self)
         self._routes = CellRoutes(self.url, time.monotonic) if direct else None
         own = identity(self.url, cert, key)
-        self._http = transport.opened(httpx.AsyncClient, self.url, token, timeout, http, ca_file, own)
+        self._pool = AsyncPool(self.url, token, timeout, http, ca_file, own)
 
     async def __aenter__(self) -> Self:
         return self
@@ -117,7 +115,7 @@ class AsyncClient:
 
     async def close(self) -> None:
         """Closes the connections."""
-        await self._http.aclose()
+        await self._pool.close()
 
     async def run(self, call: Call[T], *, retry: RetryPolicy | None = None) -> T:
         """Make a call of `topics_client.calls`: send it, retry it where that is safe, and return its value."""
@@ -157,7 +155,7 @@ class AsyncClient:
 
     async def _send(self, request: Request) -> Reply | NoReply:
         if self._routes is None:
-            return await self._send_to(Leg(base=self.url, request=request))
+            return await self._pool.send_to(Leg(base=self.url, request=request))
         steps = self._routes.send(request)
         outcome: Reply | NoReply | None = None
         while True:
@@ -166,30 +164,12 @@ class AsyncClient:
             except StopIteration as done:
                 ended: Reply | NoReply = done.value
                 return ended
-            outcome = await self._send_to(leg)
+            outcome = await self._pool.send_to(leg)
 
-    async def _send_to(self, leg: Leg) -> Reply | NoReply:
-        try:
-            response = await self._http.send(transport.built(self._http, leg, self._timeout))
-        except (httpx.HTTPError, ssl.SSLError) as error:
-            return transport.no_reply(error, leg.base, leg.request.at_most(self._timeout))
-        return transport.reply(response)
-
-    @asynccontextmanager
-    async def stream(self, request: Request) -> AsyncGenerator[AsyncIterator[bytes]]:
+    def stream(self, request: Request) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
         """The pieces of an endless answer, as they arrive. Every failure is an error of `topics_client.errors`.
         `instrument` is not called for it."""
-        limits = transport.stream_limits(request, self._timeout, SILENCE_S)
-        try:
-            async with self._http.stream(
-                request.method, self.url + request.target, headers=dict(request.headers), timeout=limits
-            ) as response:
-                if response.status_code != 200:
-                    await response.aread()
-                    raise refusal(transport.reply(response))
-                yield response.aiter_bytes()
-        except (httpx.HTTPError, ssl.SSLError) as error:
-            raise ConnectionFailed(transport.no_reply(error, self.url, limits.read or 0.0).reason) from error
+        return self._pool.stream(request)
 
     async def health(self) -> Health:
         """Whether the process answers at all."""

@@ -1,97 +1,95 @@
-"""Sends requests over one connection of http.client, for programs that start, make a call or two, and end, and for the
-pool of plain connections.
+"""Sends requests over one connection, for programs that start, make a call or two, and end, and for the pool of
+connections that threads share.
 
-Importing httpx takes longer than everything else that such a program does. This module speaks plain HTTP to one broker,
-without a proxy, from one thread. `usable` says where that is enough.
+Importing httpx, or http.client, takes longer than everything else that such a program does. This module speaks to one
+broker, without a proxy, from one thread. `usable` says where that is enough.
 """
 
 from __future__ import annotations
 
-import http.client
 import os
+import select
 import socket
 import time
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from topics_client import address
+from topics_client.http1 import Answer, NotHttp, head_of
 from topics_client.wire import NoReply, Reply, Request
 
 if TYPE_CHECKING:
+    import ssl
+
     from topics_client.pool import Pool
 
 #: Like in the pool: shorter than the time after which servers close idle connections.
-_CONNECT_S, _KEEPALIVE_S = 5.0, 3.0
+CONNECT_S, KEEPALIVE_S = 5.0, 3.0
 #: A connection that was used so short a time ago is not looked at before its next request.
-_TRUSTED_S = 0.05
-_PROXIES = ("http_proxy", "all_proxy")
+TRUSTED_S = 0.05
+#: A body is sent along with its head up to this size, where they cannot be sent together without a copy.
+SMALL_BODY = 16 << 10
 
 
 def usable(base: str) -> bool:
     """Whether this address needs neither TLS nor a proxy."""
-    if address.parts_of(base).scheme != "http":
-        return False
-    return address.is_loopback(base) or not any(
-        os.environ.get(each) or os.environ.get(each.upper()) for each in _PROXIES
-    )
+    return address.parts_of(base).scheme == "http" and not is_proxied(base)
+
+
+def is_proxied(base: str) -> bool:
+    """Whether the environment names a proxy that may be meant for this address."""
+    names = (f"{address.parts_of(base).scheme}_proxy", "all_proxy")
+    return not address.is_loopback(base) and any(os.environ.get(each) or os.environ.get(each.upper()) for each in names)
 
 
 class OneConnection:
-    """A `Sender` for one thread. `timeout` (seconds) limits one attempt."""
+    """A `Sender` for one thread. `timeout` (seconds) limits one attempt. `tls`: for an address with https."""
 
-    def __init__(self, base: str, token: str | None, timeout: float) -> None:
+    def __init__(self, base: str, token: str | None, timeout: float, tls: ssl.SSLContext | None = None) -> None:
         self._base = base
         self._token = token
         self._timeout = timeout
+        self._tls = tls
         self._headers = address.headers(token)
-        parts = address.parts_of(base)
-        self._path = parts.path
-        self._connection = http.client.HTTPConnection(parts.hostname or "", parts.port or 80)
+        self._path = address.parts_of(base).path
+        self._host = address.host_header(base)
+        self._socket: socket.socket | None = None
         self._used_s = 0.0
         self._pool: Pool | None = None
 
     def send(self, request: Request) -> Reply | NoReply:
         """One attempt of a request."""
-        connection = self._connection
+        head = head_of(request, self._host, self._path, self._headers)
         idle_s = time.monotonic() - self._used_s
-        if connection.sock is not None and (
-            idle_s > _KEEPALIVE_S or (idle_s > _TRUSTED_S and _is_ended(connection.sock))
+        if self._socket is not None and (
+            idle_s > KEEPALIVE_S or (idle_s > TRUSTED_S and is_ended(self._socket.fileno()))
         ):
-            connection.close()
+            self._disconnect()
         limit_s = request.at_most(self._timeout + request.wait_s)
-        if connection.sock is None:
+        if self._socket is None:
             try:
-                connection.timeout = request.at_most(min(self._timeout, _CONNECT_S))
-                connection.connect()
+                self._socket = self._connect(request.at_most(min(self._timeout, CONNECT_S)))
             except OSError as error:
-                return NoReply(reason=address.unreachable(self._base, _cause(error)), sent=False)
+                return NoReply(reason=address.unreachable(self._base, cause_of(error)), sent=False)
         try:
-            # `connect` has set the timeout of the connection.
-            cast("socket.socket", connection.sock).settimeout(limit_s)
-            headers = {**self._headers, **request.headers}
-            refused = False
-            try:
-                connection.request(request.method, self._path + request.target, request.body, headers)
-            except ConnectionError:
-                # The broker takes no more of it, and may have said why.
-                refused = True
-            answer = connection.getresponse()
-            body = answer.read()
-            if refused:
-                connection.close()
+            self._socket.settimeout(limit_s)
+            answer = _exchange(self._socket, head, request.body)
         except TimeoutError:
-            connection.close()
+            self._disconnect()
             return NoReply(reason=address.silent(self._base, request.at_most(self._timeout)), sent=True)
-        except (OSError, http.client.HTTPException) as error:
-            connection.close()
-            return NoReply(reason=address.broken(self._base, _cause(error)), sent=True)
+        except (OSError, NotHttp) as error:
+            self._disconnect()
+            return NoReply(reason=address.broken(self._base, cause_of(error)), sent=True)
         except BaseException:
             # Interrupted in the middle: the next bytes on this connection would be the answer of this request.
-            connection.close()
+            self._disconnect()
             raise
-        self._used_s = time.monotonic()
-        return Reply(status=answer.status, headers={k.lower(): v for k, v in answer.getheaders()}, body=body)
+        if answer.keeps:
+            self._used_s = time.monotonic()
+        else:
+            self._disconnect()
+        return answer.reply()
 
     @contextmanager
     def stream(self, request: Request) -> Generator[Iterator[bytes]]:
@@ -105,22 +103,68 @@ class OneConnection:
 
     def close(self) -> None:
         """Closes the connections."""
-        self._connection.close()
+        self._disconnect()
         if self._pool is not None:
             self._pool.close()
 
+    def _connect(self, limit_s: float) -> socket.socket:
+        host, port = address.host_and_port(self._base)
+        connection = socket.create_connection((host, port), limit_s)
+        try:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return self._tls.wrap_socket(connection, server_hostname=host) if self._tls is not None else connection
+        except BaseException:
+            connection.close()
+            raise
 
-def _is_ended(sock: socket.socket) -> bool:
-    """Whether the server has closed the connection, or has said something that nobody asked for."""
+    def _disconnect(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+
+def _exchange(connection: socket.socket, head: bytes, body: bytes | None) -> Answer:
+    refused = False
     try:
-        sock.settimeout(0)
-        sock.recv(1, socket.MSG_PEEK)
-    except BlockingIOError:
-        return False
-    except OSError:
+        _send(connection, head, body or b"")
+    except ConnectionError:
+        # The broker takes no more of it, and may have said why.
+        refused = True
+    answer = Answer()
+    while not answer.feed(connection.recv(answer.wants)):
         pass
-    return True
+    if refused:
+        answer.keeps = False
+    return answer
 
 
-def _cause(error: Exception) -> str:
+def _send(connection: socket.socket, head: bytes, body: bytes) -> None:
+    if len(body) <= SMALL_BODY:
+        connection.sendall(head + body)
+        return
+    sent = 0
+    # Both in one call, without a copy. Connections with TLS do not have it, nor does Windows.
+    if type(connection) is socket.socket and hasattr(connection, "sendmsg"):
+        sent = connection.sendmsg([head, body])
+    if sent < len(head):
+        connection.sendall(head[sent:])
+        sent = len(head)
+    if sent < len(head) + len(body):
+        connection.sendall(memoryview(body)[sent - len(head) :])
+
+
+def is_ended(descriptor: int) -> bool:
+    """Whether the server has closed the idle connection, or has said something that nobody asked for."""
+    try:
+        if hasattr(select, "poll"):
+            poll = select.poll()
+            poll.register(descriptor, select.POLLIN)
+            return bool(poll.poll(0))
+        return bool(select.select([descriptor], [], [], 0)[0])
+    except (OSError, ValueError):
+        return True
+
+
+def cause_of(error: Exception) -> str:
+    """In words for people."""
     return (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__

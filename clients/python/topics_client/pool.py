@@ -1,5 +1,5 @@
-"""Sends requests over connections that threads share: those of httpx with TLS and the proxies that the environment
-names, light ones where neither is needed."""
+"""Sends requests over connections that threads share: those of httpx for streams and the proxies that the environment
+names, light ones for all else."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Pool:
         self._token = token
         self._timeout = timeout
         self._http = transport.opened(httpx.Client, base, token, timeout, http, ca_file, identity)
-        self._plain = PlainPool(timeout) if http is None else None
+        self._plain = PlainPool(timeout, transport.tls_of(base, ca_file, identity)) if http is None else None
 
     def send(self, request: Request) -> Reply | NoReply:
         """One try of a request."""

@@ -40,17 +40,21 @@ def opened(
     trusts. `identity`: its certificate."""
     headers = address.headers(token)
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=64, keepalive_expiry=_KEEPALIVE_S)
-    verify: ssl.SSLContext | bool = True
     # The environment may name a proxy, and a proxy's loopback is another machine's. The environment's authorities apply
     # everywhere.
     trust_env = not address.is_loopback(base)
-    if http is None:
-        tls = trust_env or ca_file is not None or httpx.URL(base).scheme == "https"
-        verify = _authorities(*_named_authorities(ca_file), own=_dated(identity)) if tls else _nobody()
+    verify = tls_of(base, ca_file, identity) if http is None else True
     try:
         return kind(transport=http, headers=headers, timeout=timeout, limits=limits, verify=verify, trust_env=trust_env)
     except (ImportError, ValueError, httpx.InvalidURL) as error:
         raise InvalidRequest(f"The proxy that the environment names cannot be used: {error}") from error
+
+
+def tls_of(base: str, ca_file: str | os.PathLike[str] | None, identity: Identity) -> ssl.SSLContext:
+    """Whom connections to this address trust, and what they show. The same one as long as no file has changed."""
+    if not address.is_loopback(base) or ca_file is not None or address.parts_of(base).scheme == "https":
+        return _authorities(*_named_authorities(ca_file), own=_dated(identity))
+    return _nobody()
 
 
 def _named_authorities(ca_file: str | os.PathLike[str] | None) -> list[tuple[str, str, int]]:
