@@ -94,12 +94,12 @@ class _Listeners(NamedTuple):
 
     @staticmethod
     def of(settings: Settings) -> _Listeners:
-        """Those of a single process. Raises CannotListen."""
+        """The listeners of a broker that is one process. Raises CannotListen."""
         return _Listeners(listen(settings.host, settings.port), bind_port(settings))
 
 
 def _cell_listeners(settings: Settings, role: Role) -> _Listeners:
-    """Those of a cell. Its ports are inherited."""
+    """The listeners of a cell. Its ports are inherited."""
     assert role.cell is not None
     kafka, direct = (None if fd is None else socket.socket(fileno=fd) for fd in (role.kafka_fd, role.http_fd))
     return _Listeners(listen_at(role.http_socket(role.cell)), bind_port(settings, kafka), direct)

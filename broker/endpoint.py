@@ -1,5 +1,5 @@
-"""What every process with an HTTP port has, whatever answers behind it: an engine (`broker.wiring`), or the cells of a
-set (`broker.gateway`).
+"""The parts of every process with an HTTP port. An engine (`broker.wiring`) or the cells of a set (`broker.gateway`)
+answer its requests.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Endpoint(ABC):
     )
 
     def __init__(self, settings: Settings, tracing: Tracing | None = None, cells: Cells | None = None) -> None:
-        """`cells`: the set that an engine here is a cell of; None: there is none, or it is alone."""
+        """`cells`: the set to which this process's engine belongs; None: no engine, or an engine without a set."""
         self.cells = cells
         self.settings = settings
         self.parking = Parking(settings.max_parked)
@@ -67,7 +67,7 @@ class Endpoint(ABC):
             else None
         )
         self.sites = sites_of(settings, socket.gethostname())
-        #: Records spans; None, the default: nobody does.
+        #: Records spans. None, the default: tracing is off.
         self.tracing = tracing
         self.started = monotonic()
         #: True from the first signal on: the process is no longer ready, but serves until the sockets close.

@@ -71,7 +71,7 @@ class Lifecycle:
             self._stop.set()
 
     async def run(self) -> ExitCode:
-        """Run until it is stopped or cannot continue. Returns the exit code of the process."""
+        """Run until the broker is stopped or cannot continue. Returns the exit code of the process."""
         serving = [asyncio.create_task(server.serve_until_stopped()) for server in self._servers]
         for task in serving:
             # If a server ends by itself, the process ends too.
@@ -122,7 +122,7 @@ class Lifecycle:
             self._fail(ExitCode.CANNOT_START)
             return
         except Exception as error:
-            _log.error("cannot_start", reason="the engine failed in an unexpected way", exc_info=error)
+            _log.error("cannot_start", reason="the engine failed unexpectedly", exc_info=error)
             self._fail(ExitCode.CANNOT_START)
             return
         tune_garbage_collection()

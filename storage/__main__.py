@@ -28,7 +28,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="dump|verify|backup|restore|cells")
     show = commands.add_parser(
         "dump",
-        help="show what is in the log, the snapshots and the segments",
+        help="show the contents of the log, the snapshots and the segments",
         description="Show snapshots, every frame of the log, in its order, and every record in segments.",
         epilog=f"{LEGEND}. A topic_id is followed by the topic's name where it is known. seq - marks a control frame.",
     )

@@ -201,7 +201,7 @@ class Engine:
         )
         #: Called on the loop with (shard, errno) when a shard stops.
         self.on_shard_failed: Callable[[int, int | None], None] | None = None
-        #: Is told of records that the engine copies or moves to other topics; None: no tracing.
+        #: Gets the records that the engine copies or moves to other topics. None: no tracing.
         self.tracer: Tracer | None = None
         #: By topic_id and consumer: reads with losses that no record has reported yet.
         self._unreported: dict[tuple[int, str], RecordBatch] = {}
@@ -252,7 +252,8 @@ class Engine:
     # -- life --------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Lock the directory, recover, open the writers. Raises OpenError, DataError, OSError; nothing is held then."""
+        """Lock the directory, recover, open the writers. Raises OpenError, DataError, OSError; then it holds
+        nothing."""
         self._unreported = {}
         self.runtime.start()
         try:
@@ -293,7 +294,7 @@ class Engine:
         refuse_set(self.fs, self.path)
         if not self.fs.is_private(self.path):
             _log.warning("data_dir_open_to_others", data_dir=self.path)
-        # The cores are for the cells: a new one has one log.
+        # The cells of a set share the cores, so a new cell has one shard.
         in_a_set = self.options.cell is not None
         found = open_format(self.fs, self.path, self.options.wal_shards or int(in_a_set))
         self.cluster_id = found.cluster_id
@@ -376,13 +377,13 @@ class Engine:
         )  # on a thread, because it visits all topics
 
     def join(self, neighbours: Neighbours) -> None:
-        """Be one of the cells of a set from the start on: before `start`, with `Options.cell` set."""
+        """Make this engine a cell of a set. Call it before `start`, with `Options.cell` set."""
         assert self.options.cell == neighbours.me
         self.logs.neighbours = neighbours
 
     @property
     def methods_for_neighbours(self) -> dict[str, Method]:
-        """What other cells of the set may call, by name. They raise NotReady before the engine is ready."""
+        """The methods that other cells of the set may call, by name. They raise NotReady before the engine is ready."""
         return {
             **self.placing.methods,
             **self.queues.arrivals.methods,
@@ -400,7 +401,8 @@ class Engine:
         return await self.snapshotter.take(clean=clean)
 
     async def close(self, last: Callable[[], Awaitable[object]] | None = None) -> None:
-        """Finish work in flight, take a snapshot, release the directory. Not a clean stop after a failed shard.
+        """Finish work in flight, take a snapshot, release the directory. After a shard has failed, the stop is not
+        clean.
 
         `last`: takes that snapshot, as part of a base, when the stop is clean (see `Backups.take_base`).
         """
@@ -471,7 +473,7 @@ class Engine:
             return
         try:
             self._lock.write(LockText(pid=os.getpid(), came_up=True).encode())
-        except OSError as error:  # the disk has just failed; callers must still be told of that
+        except OSError as error:  # the disk has just failed, and callers must still get that error
             _log.error("lock_not_written", error=str(error))
 
     def _start_workers(self) -> None:
@@ -782,7 +784,7 @@ class Engine:
         return first_record(self.telling(batch))
 
     def telling(self, batch: RecordBatch) -> RecordBatch:
-        """Add losses of earlier batches, which had no record to report them, to a batch."""
+        """Add to a batch the losses of earlier batches that had no record to report them with."""
         position = self._position_of(batch.topic, batch.consumer)
         batch.follow(self._unreported.pop(position, None))
         if not batch.records and (batch.tombstone is not None or batch.corrupt_seqs):
@@ -913,7 +915,7 @@ class Engine:
         return await self.consumers.delete(topic, consumer)
 
     async def commit(self, topic: str, consumer: str, seq: int) -> ConsumerState:
-        """Everything up to `seq`, inclusive, is done with. Durable on return."""
+        """Record that everything up to `seq`, inclusive, is processed. Durable on return."""
         return await self.consumers.commit(topic, consumer, seq)
 
     async def seek(
@@ -925,7 +927,7 @@ class Engine:
         ts: int | None = None,
         to: Literal["earliest", "head"] | None = None,
     ) -> ConsumerState:
-        """Put the cursor elsewhere; exactly one of `seq` (counts as done), `ts` (ms) and `to`. Durable on return."""
+        """Move the cursor to one of `seq` (it counts as processed), `ts` (ms) and `to`. Durable on return."""
         self._unreported.pop(self._position_of(topic, consumer), None)
         return await self.consumers.seek(topic, consumer, seq=seq, ts=ts, to=to)
 

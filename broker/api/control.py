@@ -43,7 +43,7 @@ PartitionNumber = Annotated[QueryU64 | None, Query(description="The partition, c
 
 
 def performance(request: Request) -> Performance:
-    """The performance to put into an answer that is made at this moment."""
+    """The `performance` field for an answer that is made now."""
     return Performance(server_total_ms=round(request.elapsed_ms(), 3))
 
 

@@ -32,7 +32,7 @@ _SERVERS: Final = [{"url": "/", "description": "The broker that serves this docu
 _TAGS: Final = {
     "topics": "Make, change, describe, list and delete topics, and delete records of them.",
     "records": "Append records to a topic, and read them by seq.",
-    "queues": "Claim jobs, settle them, and look after queues.",
+    "queues": "Claim and settle jobs, and administer queues.",
     "routers": "Copy what is appended to one topic into another.",
     "consumers": "Read with a position that the broker keeps.",
     "watch": "Get records as they are committed: server-sent events, or a WebSocket.",

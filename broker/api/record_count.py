@@ -38,7 +38,7 @@ class _Body(msgspec.Struct):
 
 
 class _TooMany(Exception):
-    """There are more than may be."""
+    """There are more records than allowed."""
 
 
 _decoder: Final[msgspec.json.Decoder[Any]] = msgspec.json.Decoder(_Body)

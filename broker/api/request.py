@@ -82,7 +82,7 @@ class Request:
     _spooled: BodyRoom | None = None
     _room: Hold | None = None
 
-    #: A handler of the gateway, whose process has no engine, uses only what a `Endpoint` has.
+    #: A handler of the gateway uses only the fields of `Endpoint`, because the gateway's process has no engine.
     broker: Broker
 
     def __init__(self, broker: Endpoint, headers: dict[bytes, bytes], query_string: bytes) -> None:

@@ -1,6 +1,6 @@
 """Large work in slices, with iterations of the event loop in between: bodies, lists of everything, scrapes.
 
-All that is worked on shares one pace: however many requests want a slice, one of them has one in so many iterations. A
+All such work shares one pace: however many requests want a slice, only one gets one in a fixed number of iterations. A
 thread would not help: the work holds the interpreter's lock.
 """
 
@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 #: Work on a body up to this size is done at once: a few milliseconds.
 LARGE_BYTES: Final = 1 << 20
-#: Bytes of a large body that are worked on before others run: a millisecond or two.
+#: Bytes of a large body that are processed before others run: a millisecond or two.
 SLICE_BYTES: Final = 256 * 1024
 #: What each item counts in addition to its bytes.
 EACH_BYTES: Final = 2 * 1024
@@ -30,7 +30,7 @@ _paces: WeakKeyDictionary[asyncio.AbstractEventLoop, _Pace] = WeakKeyDictionary(
 
 
 class _Pace:
-    """Who waits for the next slice, in the order in which they came. One of each event loop."""
+    """The waiters for the next slice, in the order in which they came. Each event loop has one."""
 
     __slots__ = ("_left", "waiting")
 

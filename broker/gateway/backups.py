@@ -39,7 +39,7 @@ class Backups:
         body = await request.read_body(max_bytes=_MOST_BYTES) or b"{}"
         wanted = _decoded(body)
         if wanted is None or not isinstance(wanted.get("directory", ""), str | None):
-            return (await self._asking.ask(request, 0, body=body)).to_client(request)  # this cell says what is wrong
+            return (await self._asking.ask(request, 0, body=body)).to_client(request)  # this cell answers the error
         below = wanted.get("directory") or ""
         parts = [
             await self._asking.ask(

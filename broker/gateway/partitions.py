@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 
 def numbers_of(start: Any) -> list[int]:
-    """The partitions of a start, or of a command, each once. [0] if a cell will say what is wrong with them."""
+    """The partitions of a start, or of a command, each once. [0] if they are invalid: the cell answers with the
+    error."""
     if not isinstance(start, dict):
         return [0]
     fields: dict[str, Any] = {**start}

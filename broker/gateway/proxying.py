@@ -36,6 +36,6 @@ class Proxying:
         try:
             name = _named.decode(body).topic_name
         except (msgspec.DecodeError, UnicodeDecodeError):
-            name = ""  # any cell can say what is wrong
+            name = ""  # any cell answers with the error
         cell = self._gateway.owners.cell(name)
         return (await self._asking.ask(request, cell, body=body or b"{}")).to_client(request)

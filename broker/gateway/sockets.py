@@ -243,8 +243,8 @@ class Conversation:
                 return
 
     async def _owners(self, starts: dict[str, Any]) -> dict[int, dict[str, Any]]:
-        """The topics of a command by cell, each with where to start. Empty if any cell can say what is wrong with the
-        command."""
+        """The topics of a command by cell, each with where to start. Empty if the command is invalid: any cell answers
+        with the error."""
         return (await divided(self._locating, starts, self._headers))[0]
 
     async def _divide(self, text: str, starts: dict[str, Any], by_cell: dict[int, dict[str, Any]]) -> None:
@@ -316,7 +316,7 @@ def _decoded(text: str) -> _Command:
     try:
         return _command.decode(text)
     except (msgspec.DecodeError, UnicodeEncodeError):
-        return _Command()  # the cell says what is wrong with it
+        return _Command()  # the cell answers with the error
 
 
 def _starts(command: _Command) -> dict[str, Any]:

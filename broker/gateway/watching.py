@@ -68,7 +68,7 @@ class Watching:
         if (
             wanted is None or not isinstance(topics, dict) or not 1 <= len(topics) <= watch_options.MAX_TOPICS  # pyright: ignore[reportUnknownArgumentType]
         ):
-            return (await self._asking.ask(request, 0, body=body)).to_client(request)  # this cell says what is wrong
+            return (await self._asking.ask(request, 0, body=body)).to_client(request)  # this cell answers the error
         named: dict[str, Any] = {**topics}
         by_cell, asked_for = await divided(self._locating, named, request.headers)
         parts = await self._ask(request, wanted, by_cell)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 #: Larger requests are decoded on a thread: more than a millisecond or two.
 LARGE_REQUEST_BYTES: Final = 16 * 1024
-#: So many topics or partitions in a request make a large list.
+#: A request with this many topics or partitions has a large list.
 LIST_ITEMS: Final = 100
 
 #: The bytes of a body, in one piece or several.

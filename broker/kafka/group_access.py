@@ -72,7 +72,7 @@ def deciding(broker: Node) -> Callable[[Any], Awaitable[bool]]:
 
 
 class _Prefixed(Access):
-    """What decides about groups of a key."""
+    """The facts that decide which groups a key may use."""
 
     def __init__(self, prefixes: Sequence[str]) -> None:
         self.prefixes = tuple(prefixes)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from broker.kafka.groups import Coordinator
     from broker.kafka.packed import Packed
 
-#: Why a connection is closed without an answer.
+#: The reasons for closing a connection without an answer.
 REFUSALS: Final = ("connections", "malformed", "unsupported", "unauthenticated", "unavailable")
 _CODES: Final = frozenset(int(code) for code in ErrorCode)
 

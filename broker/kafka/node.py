@@ -84,7 +84,7 @@ class Cells(Protocol):
         ...
 
     def cell_of(self, topic: str, partition: int) -> int:
-        """The cell that has this partition, as far as this cell knows: that of the topic knows it."""
+        """The cell that has this partition, as far as this cell knows. The topic's cell knows it for certain."""
         ...
 
     def owner(self, topic: str) -> int:

@@ -1,8 +1,8 @@
 """Compresses batches for consumers in the partition's codec, each once for all that fetch the same records.
 
 The key of the cache is a digest of the uncompressed bytes. A lookup uses the bytes that were just read, so the cache
-needs no invalidation when records are deleted.
-The digest is keyed per process, and entries of different logs are separate.
+needs no invalidation when records are deleted. The digest is keyed per process, and entries of different logs are
+separate.
 """
 
 from __future__ import annotations

@@ -134,7 +134,7 @@ class Subscription:
         if self.position >= feed.visible(self.options):
             self.live = True
             found.append(frames.caught_up(self._key, self.position, Position(self.epoch, self.position)))
-            feed.join(self)  # no wait since the head was read: nothing can have been committed in between
+            feed.join(self)  # nothing was awaited since the head was read: no commit can have come in between
         return found
 
     def release(self) -> None:

@@ -1,8 +1,8 @@
-"""One watching connection: what is sent to it, in which order, and by which task.
+"""One watching connection: decides what is sent to it, in which order, and by which task.
 
-While its task has nothing to do, the connection is *parked*, and feeds write to it directly. The task sends what did
-not fit, and what is read only for this connection, and waits for the client as long as needed. Both never send at the
-same time.
+While its task has nothing to do, the connection is *parked*, and feeds write to it directly. The task sends events that
+did not fit and events that are read only for this connection, and waits for the client as long as needed. Feeds and the
+task never send at the same time.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """The limits on memory for answers and request bodies: one for all of them, and one for each connection.
 
-budget     the bytes held, by owner, and the waiters for room; pure
-memory     the two budgets of a broker, waiting with a deadline, connections that do not read, logging
-refusal    the error Overloaded
-bodies     the memory of one request body
-giving     returns freed memory to the system
+budget       the bytes held, by owner, and the waiters for room; pure
+memory       the two budgets of a broker, waiting with a deadline, connections that do not read, logging
+bodies       the memory of one request body
+malloc_trim  returns freed memory to the system
 """
 
 from typing import TYPE_CHECKING

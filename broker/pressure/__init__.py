@@ -1,8 +1,7 @@
 """Load shedding: under pressure, the broker delays work in steps, and finally refuses writes. It stays correct.
 
 governor   decides the step from the measured signals; pure
-watch      measures the signals ten times a second, and applies the step
-refusal    the error of a refused write
+watch      measures the signals ten times a second, applies the step, and refuses writes
 """
 
 from broker.pressure.watch import Pressure, UnderPressure

@@ -29,9 +29,9 @@ PARTS: Final = "proxy_parts"
 NAMES: Final = "proxy_names"
 READ: Final = "proxy_read"
 COMMIT: Final = "proxy_commit"
-#: A read of another cell may take so much longer than it waits.
+#: A read of another cell may take this much longer than its own wait.
 _GRACE_S: Final = 10.0
-#: The most topics of other cells about which facts are kept.
+#: The most topics of other cells whose facts are cached.
 _MAX_TOPICS: Final = 10_000
 
 #: Of a partition: its bounds, the group's commit there with its metadata, and its cell.
@@ -149,7 +149,7 @@ class CellSources(Sources):
             found[1][number] = first, end, (offset, metadata or ""), cell
 
     async def read(self, positions: Mapping[Partition, int], limits: Limits, parking: Slots) -> ProxyRead:
-        """The first cell that has records, or whose time is over, ends the wait for the others."""
+        """The first cell that has records, or whose timeout has passed, ends the wait for the others."""
         by_cell: dict[int, dict[Partition, int]] = {}
         for partition, at in positions.items():
             by_cell.setdefault(self._cell_of(partition), {})[partition] = at
@@ -275,7 +275,7 @@ def _record(
 
 
 async def _until_one_has_records(reads: Collection[asyncio.Future[ProxyRead]]) -> None:
-    """Wait until one of them has something, has failed, or all are over."""
+    """Wait until one of them has records or has failed, or until all have ended."""
     left = set(reads)
     while left:
         done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)

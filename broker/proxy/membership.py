@@ -85,7 +85,7 @@ class Group:
         self._released: dict[Partition, int] = {}
 
     async def look(self) -> None:
-        """Find out what other cells have of the topics of the members. Raises Unavailable."""
+        """Ask other cells about the topics of the members. Raises Unavailable."""
         patterns = any(member.instance.pattern is not None for member in self.members.values())
         if patterns:
             await self._sources.look(self.name, (), names=True)

@@ -144,7 +144,7 @@ async def _read_one(
 
 
 async def _moved(engine: Engine, positions: Mapping[Partition, int], deadline: float) -> bool:
-    """Wait until a partition has more records. False: the time is over, or the broker stops."""
+    """Wait until a partition has more records. False: the deadline has passed, or the broker stops."""
     left_ms = (deadline - monotonic()) * 1000
     if left_ms <= 0:
         return False

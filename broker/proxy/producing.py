@@ -19,7 +19,7 @@ from storage.records import StoredBodies, address, partition_of
 if TYPE_CHECKING:
     from broker.proxy.node import ProxyNode
 
-#: Records that are made ready for the log in one go.
+#: The most records that are converted at a time.
 _AT_ONCE: Final = 500
 _round_robin = itertools.count()
 
@@ -98,7 +98,7 @@ async def _append(
         return [ProducedRecord(None, None, number_of(error), error.message)] * len(batch.keys)
     first = done.first_seq - 1
     if not stamped:
-        work = Slices()  # it had to wait, as others had that come back now
+        work = Slices()  # it had to wait, like others that continue at the same time
         results: list[ProducedRecord] = []
         for index in range(len(batch.keys)):
             await work.done(0)

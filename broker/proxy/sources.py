@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Sources:
-    """See the module. What other cells have is as `look` found it."""
+    """See the module. For other cells, the answers are those that `look` got."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -51,5 +51,5 @@ class Sources:
         await offsets.commit(self.engine, group, partition, offset, metadata)
 
     async def read(self, positions: Mapping[Partition, int], limits: Limits, parking: Slots) -> ProxyRead:
-        """Read these partitions. Raises as `reading.read`."""
+        """Read these partitions. Raises as `polling.read`."""
         return await reading.read(self.engine, positions, limits, parking)

@@ -60,7 +60,7 @@ class Bands(Generic[T]):
     def __init__(self) -> None:
         self._bands: tuple[deque[tuple[float, T]], ...] = tuple(deque() for _ in WEIGHTS)
         self._credit = [0] * len(WEIGHTS)
-        #: How many wait; the same as `len`, which costs a call.
+        #: The number of waiting items; the same as `len`, without a call.
         self.size = 0
 
     def __len__(self) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, ParamSpec, TypeVar
 
-#: More at once would only take memory: processors are the bound.
+#: More at a time would only take memory: the processors are the limit.
 AT_ONCE: Final = max(2, min(4, os.cpu_count() or 1))
 
 A = ParamSpec("A")

@@ -1,4 +1,4 @@
-"""Limits on the number of requests that stay: they wait, or stream."""
+"""Limits on the number of requests that stay open, because they wait or stream."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from storage import LimitReached
 
 
 class Slots(Protocol):
-    """A limited number of places for requests that stay."""
+    """A limited number of slots for requests that stay open."""
 
     def hold(self) -> AbstractContextManager[None]:
-        """Hold one place. Raises LimitReached when all are taken."""
+        """Hold one slot. Raises LimitReached when all are taken."""
         ...
 
 
 class Parking:
-    """Counts requests that stay: they wait for an event, or stream events. `max` 0 = no limit.
+    """Counts requests that stay open: they wait for an event, or stream events. `max` 0 = no limit.
 
     `limit` names the limit in refusals; `are_there` is the text that says how many there are already.
     """
@@ -34,7 +34,7 @@ class Parking:
 
     @contextmanager
     def hold(self) -> Generator[None]:
-        """Hold one place. Raises LimitReached when all are taken."""
+        """Hold one slot. Raises LimitReached when all are taken."""
         if self.max and self.parked >= self.max:
             self.refused_total += 1
             raise LimitReached(f"{self.max} {self.are_there} already.", limit=self.limit, max=self.max)

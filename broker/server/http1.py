@@ -1,4 +1,4 @@
-"""HTTP/1.1 by uvicorn's zttp protocol, with a way past ASGI for the most frequent requests (see `broker.api.hot`).
+"""HTTP/1.1 by uvicorn's zttp protocol. The most frequent requests bypass ASGI (see `broker.api.hot`).
 
 This module collects the body of a request that may be hot and answers the request itself. If the request must wait for
 something, uvicorn runs it in a task, like any other request. A request that arrives complete, with a head that the

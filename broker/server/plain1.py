@@ -1,5 +1,5 @@
 """HTTP/1.1 by uvicorn's httptools protocol, with the rules of the zttp server: the same limit for heads, one Host, the
-same form of errors, and no error that a client would mistake for the answer to an earlier request.
+same form of errors. A client cannot mistake an error for the answer to an earlier request.
 """
 
 from __future__ import annotations

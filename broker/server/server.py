@@ -27,7 +27,7 @@ BACKLOG: Final = 2048
 
 
 class BrokerServer(Server):
-    """A uvicorn server that listens on a given socket and stops when told, leaving signals alone."""
+    """A uvicorn server that listens on a given socket, stops on request, and handles no signals."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class BrokerServer(Server):
         metrics = app.broker.http_metrics
         metrics.connections.append(self.server_state.connections)
         self._memory = app.broker.memory
-        #: Whether this server does what is needed once in a process.
+        #: Whether this server does the work that is needed only once in a process.
         self._is_first = beside is None
         self._handshakes = app.broker.arrivals.handshakes
         self._sweeper = Sweeper(lambda: self.server_state.connections, settings, metrics.too_slow, self._memory)
@@ -143,7 +143,8 @@ def _config(app: Dispatcher, settings: Settings, hot: Hot | None) -> Config:
         http=http,
         ws=websockets(server_context),
         ws_max_size=settings.max_body_bytes,
-        # Many connections get the same bytes of records; to compress them for each would cost more than it saves.
+        # Many connections get the same bytes of records. Compressing them for each connection would cost more than it
+        # saves.
         ws_per_message_deflate=False,
         lifespan="off",
         interface="asgi3",

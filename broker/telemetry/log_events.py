@@ -1,4 +1,4 @@
-"""Every line that the server around the engine logs. See `storage.telemetry.log_events`, which has the engine's."""
+"""Every event that the server around the engine logs. `storage.telemetry.log_events` has those of the engine."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LOGGED: Final = (
     ),
     Event(
         "listening_directly", "info", "url",
-        "A cell has a port of its own for clients that go to it without the gateway.", _NONE,
+        "A cell has a port of its own for clients that reach it without the gateway.", _NONE,
     ),
     Event("ready", "info", "url cluster_id", "Recovery is over; requests are served.", _NONE),
     Event(

@@ -70,5 +70,5 @@ def _rendering(form: LogFormat) -> list[structlog.typing.Processor]:
 
 
 def _no_strangers_bytes(record: logging.LogRecord) -> bool:
-    # The server decodes a path as ASCII and closes the connection if it is not; that is no error of ours.
+    # The server decodes a path as ASCII, and closes the connection if it is not. That is not the broker's error.
     return not (record.exc_info and isinstance(record.exc_info[1], UnicodeDecodeError))

@@ -1,11 +1,11 @@
 """Tells the service manager the broker's state by sd_notify(3): datagrams of NAME=value lines to $NOTIFY_SOCKET.
 
-    recovering   STATUS, and EXTEND_TIMEOUT_USEC: however long it takes, it is not to be taken for a start that hangs
+    recovering   STATUS, and EXTEND_TIMEOUT_USEC: a long recovery must not look like a start that hangs
     serving      READY=1 once, then nothing but the watchdog
-    stopping     STOPPING=1 once, then EXTEND_TIMEOUT_USEC: a drain may be longer than a stop may usually take
+    stopping     STOPPING=1 once, then EXTEND_TIMEOUT_USEC: a drain may take longer than the usual limit for a stop
 
-WATCHDOG=1 all the while, twice as often as $WATCHDOG_USEC asks, from the event loop: a loop that hangs says nothing.
-Without the variable nothing is done. Nothing here ever fails: a broker that cannot say how it is is a broker still.
+WATCHDOG=1 is sent all the time, twice as often as $WATCHDOG_USEC requires, from the event loop: a loop that hangs sends
+nothing. Without $NOTIFY_SOCKET nothing is sent. No call here raises: a broker works without a service manager.
 """
 
 from __future__ import annotations

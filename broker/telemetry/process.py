@@ -1,4 +1,4 @@
-"""Metrics that the operating system has of this process. For Linux; elsewhere those it cannot read are left out."""
+"""Metrics of this process from the operating system. For Linux; elsewhere, metrics that cannot be read are left out."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ class Backups:
     def __init__(self, source: BackupSource) -> None:
         self._source = source
         self._logs = source.segments.logs
-        #: What the backup in progress keeps from being removed or changed.
+        #: The files that the backup in progress protects from removal and change.
         self.pins = source.segments.pins
         self._taking: Taking | None = None
         self._task: asyncio.Task[Summary] | None = None
@@ -108,7 +108,7 @@ class Backups:
             self._taking = self._task = None
 
     async def stop(self) -> None:
-        """Give up the backup in progress; on return it uses no file."""
+        """Abandon the backup in progress. On return it uses no file."""
         taking, task = self._taking, self._task
         if taking is None or task is None:
             return

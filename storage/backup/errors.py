@@ -12,7 +12,7 @@ from storage.errors import DataError, InvalidRequest, Unavailable
 
 
 class BackupRefused(InvalidRequest):
-    """This directory cannot be used for that."""
+    """The directory cannot be used for a backup or a restore."""
 
 
 class BackupDamaged(DataError):

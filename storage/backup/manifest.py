@@ -1,19 +1,20 @@
 """The layout of a backup directory, and the format of its manifests. Pure.
 
     BACKUP_DIR/
-      TOPICS-BACKUP                           the version of this layout, and the cluster id of what is backed up
+      TOPICS-BACKUP                           the version of this layout, and the id of the cluster that is backed up
       .lock                                   held while a backup is written or restored
       manifest-<n, 16 digits>.json            one a backup; the two newest are kept, and files that they name
-      state-<n, 16 digits>.bin                what each backup writes anew, one after the other: the log from where the
+      state-<n, 16 digits>.bin                the parts that each backup writes anew, in order: the log from where the
                                               snapshot begins up to the instant, the snapshot, every .idx, and the
                                               .data of segments still appended to
       segments/<topic_id, 16 hex>/seg-<first_seq>[.<gen>].data.<identity, 16 hex>
                                               .data of sealed segments, shared by all backups that name it
 
-A manifest has two lines: a JSON object, and the XXH3-64 of the first line as 16 hex digits. It is put in place when all
-files that it names are durable; without a manifest there is no backup. `identity` is a hash of the place and time of
-each record of the segment, so that a file is reused only for the same records. Checksums are XXH3-64, 16 hex digits.
-Only the .idx says which records are deleted: delete bytes in .data are those of the time when it was first copied.
+A manifest has two lines: a JSON object, and the XXH3-64 of the first line as 16 hex digits. It is renamed into place
+when all files that it names are durable; without a manifest there is no backup. `identity` is a hash of the place and
+time of each record of the segment, so that a file is reused only for the same records. Checksums are XXH3-64, 16 hex
+digits. Only the .idx says which records are deleted: delete bytes in .data are those of the time when it was first
+copied.
 """
 
 from __future__ import annotations
@@ -114,7 +115,7 @@ def decode(file: bytes) -> Manifest:
     """Raises ManifestDamaged, ManifestUnsupported."""
     line, _, checksum = file.partition(b"\n")
     if checksum != xxhash.xxh3_64_hexdigest(line).encode() + b"\n":
-        raise ManifestDamaged("its checksum does not fit")
+        raise ManifestDamaged("its checksum does not match")
     try:
         version = msgspec.json.decode(line, type=_Versioned).version
         if version != VERSION:
@@ -166,7 +167,7 @@ def shared_file(id: SegmentId, identity: str) -> str:
 
 
 def identity_of(idx: bytes) -> str:
-    """Identifies the records of a sealed segment by its index, whichever of them are deleted."""
+    """Identifies the records of a sealed segment by its index, without regard to deletions."""
     normalized = bytearray(idx)
     nothing = bytes(len(idx) // ENTRY_SIZE)
     for byte in range(16, ENTRY_SIZE):  # flags, and the sum over them

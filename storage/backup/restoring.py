@@ -53,7 +53,7 @@ from storage.state import COLD, HOT, Catalog
 
 #: The folder of cold segments until they are hot ones.
 _COLD = "restoring-cold"
-#: May be in the top folder of a file system, and does not count.
+#: May be in the top folder of a file system, and is ignored.
 _NOT_OURS = "lost+found"
 
 Progress = Callable[[str, int, int], None]
@@ -332,7 +332,7 @@ class _Restoration:
                 )
 
     def _warm(self, recovered: Recovered) -> None:
-        """Cold segments become hot ones: the new cluster has nothing in any cold store."""
+        """Make cold segments hot: the new cluster has no objects in a cold store."""
         fs, folders = self._fs, set[str]()
         tier = layout.join(self._root, _COLD, self._manifest.cluster_id)
         for topic in recovered.catalog.topics.values():
@@ -408,9 +408,9 @@ def segment_of(path: str) -> SegmentId | None:
 
 
 def empty_directory(fs: FileSystem, root: str, *, locked: bool = False) -> None:
-    """Remove everything that a restore has put there. RESTORING goes last, once the rest is durably gone.
+    """Remove everything that a restore has put there. RESTORING is removed last, when the rest is durably gone.
 
-    `locked`: the caller holds `.lock`, and goes on to hold it: another process must find that very file.
+    `locked`: the caller holds `.lock` and keeps holding it, so that file must stay.
     """
     for name in fs.listdir(root):
         if name not in (layout.RESTORING, layout.LOCK, _NOT_OURS):

@@ -42,7 +42,7 @@ class BackupSource:
             raise BackupRefused(f"{root} holds no backups: there is no file {files.MARKER}.")
         try:
             self._lock = target.hold(fs, root)
-        except OSError as error:  # then nobody can write a backup there
+        except OSError as error:  # nobody can write a backup there
             if error.errno not in _READ_ONLY:
                 raise
         found = target.read_manifests(fs, root)

@@ -4,7 +4,8 @@
 2. From here on the log is not trimmed. Take a snapshot.
 3. Pause flushing and housekeeping, pin every segment, and wait until the log has completed what was submitted. From now
    on no manifest changes.
-4. The instant: note on the loop, for all shards at once, the LSN up to which writes were acknowledged. All of them are
+4. The instant: record on the loop, for all shards at once, the LSN up to which writes were acknowledged. All of them
+are
    below it, and nothing below it depends on anything after it. Then flushing and housekeeping continue.
 5. Once the log is synced that far, copy it from where the snapshot begins, and copy the snapshot and every .idx.
 6. Copy segments sealed since step 1. Then write the manifest.
@@ -54,8 +55,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BackupSource(NamedTuple):
-    """What a backup is taken of. `take_snapshot` returns its number and where the log must be replayed from. It is told
-    whether no frame follows."""
+    """The parts of an engine that a backup reads. `take_snapshot` returns the number of a snapshot and where the log
+    must be replayed from. Its argument says whether no frame follows."""
 
     segments: Segments
     worker: SegmentWorker
@@ -202,7 +203,7 @@ class Taking:
         self.total_bytes += sum(part.state.data_bytes for part in parts)
         for part in parts:
             self._intact()
-            with suppress(FileNotFoundError):  # dropped, rewritten or moved: step 6 comes back to it if need be
+            with suppress(FileNotFoundError):  # dropped, rewritten or moved: step 6 copies it if necessary
                 await self._run(part.cold, self._share, part, None)
 
     def _is_copied(self, part: Part) -> bool:

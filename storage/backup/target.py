@@ -5,7 +5,7 @@
     2  the state file, fsynced; every folder fsynced     the same
     3  the manifest: tmp, fsync, rename, folder fsync    this backup, and the two before
     4  older manifests unlinked, folder fsynced          this backup and the one before
-    5  what neither of them names unlinked               the same
+    5  files that neither of them names unlinked               the same
 
 So the newest manifest always names only files that are complete and durable.
 """
@@ -184,11 +184,11 @@ class Target:
         )
 
     def _touch(self, topic_id: int) -> None:
-        """Note a folder to be synced. Its own name may be from a process that was killed before it synced."""
+        """Remember to sync a folder. A process that was killed before it synced may have made it."""
         self._touched.add(layout.join(self.root, files.shared_folder(topic_id)))
 
     def _checksum(self, path: str, size: int) -> str:
-        """The checksum of a file that an unfinished backup has left. It was put in place as a whole."""
+        """The checksum of a file that an unfinished backup has left. It was renamed into place as a whole."""
         with contextlib.closing(self._fs.open(path, write=False)) as file:
             return checksum_of(file, size, self._going)
 

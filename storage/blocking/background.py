@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class BackgroundLoop:
-    """Runs `life` first, then the work that callers bring, and `farewell` at `stop`.
+    """Runs `life` first, then the work of the callers, and `farewell` at `stop`.
 
     The thread is a daemon: an interpreter that exits without `stop` does not wait for it.
     """
@@ -142,7 +142,7 @@ def _deliver(done: concurrent.futures.Future[T], task: asyncio.Task[T]) -> None:
     if task.cancelled():
         done.cancel()
     elif not done.set_running_or_notify_cancel():
-        task.exception()  # nobody asks any more
+        task.exception()  # no caller is left
     elif (error := task.exception()) is not None:
         done.set_exception(error)
     else:

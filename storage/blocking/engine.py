@@ -54,9 +54,9 @@ def _asked(method: Callable[Concatenate[Engine, P], R]) -> Callable[Concatenate[
 class BlockingEngine:
     """See the module. `open` starts one; `close`, or the end of a `with` block, stops it cleanly.
 
-    A program that ends without `close` leaves what a killed one leaves: everything that was acked, and the next start
-    recovers. A process forked from this one cannot use it: OtherProcess. An interrupt (Ctrl-C) while a write is waited
-    for leaves open whether it is there; so does StorageFailed.
+    A program that ends without `close` is like a killed one: everything acked is there, and the next start recovers. A
+    process forked from this one cannot use it: OtherProcess. After an interrupt (Ctrl-C) during a write, and after
+    StorageFailed, it is unknown whether the write exists.
     """
 
     def __init__(self, path: str | os.PathLike[str], options: Options | None = None, **seams: Any) -> None:
@@ -87,7 +87,7 @@ class BlockingEngine:
         self.close()
 
     def close(self) -> None:
-        """Finish what is in progress, snapshot, release the directory; calls that come meanwhile get ShuttingDown."""
+        """Finish what is in progress, snapshot, release the directory; calls during that time get ShuttingDown."""
         self._background.stop()
 
     # -- topics ------------------------------------------------------------------------------------------------------
@@ -132,7 +132,7 @@ class BlockingEngine:
     ) -> Iterator[Record]:
         """Records one by one, for a single reader; ends when none comes for `wait_ms` (None: never).
 
-        The one in hand when the loop ends comes again, unless the consumer is strictly_at_once.
+        The record in progress when the loop ends is delivered again, unless the consumer is strictly_at_once.
         """
         following = self.engine.following(
             topic, consumer, wait_ms=wait_ms, max_bytes=max_bytes, skip_corrupt=skip_corrupt
@@ -144,7 +144,7 @@ class BlockingEngine:
                     yield record
                     processed = record.seq
             except GeneratorExit:
-                with suppress(ShuttingDown):  # then they come again
+                with suppress(ShuttingDown):  # then they are delivered again
                     self._run(partial(following.leave, processed))
                 raise
             self._run(partial(following.done, batch))

@@ -63,8 +63,8 @@ async def restore_set(
     """Restore the backups of a set into `root`. On return, `root` is a set of as many cells, or of more if `cells` says
     so.
 
-    Each cell keeps its number and its topics. The home cells of names are told which cells have the topics, and the
-    other way round.
+    Each cell keeps its number and its topics. The home cells of names learn which cells have the topics, and the cells
+    with topics learn their names' home cells.
 
     Raises the errors of `restore`; then the directory is empty again. After a crash, no broker starts in the directory.
     """

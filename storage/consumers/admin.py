@@ -182,8 +182,8 @@ class ConsumerAdmin:
     async def commit_offset(
         self, topic_name: str, name: str, config: ConsumerConfig, said: CommittedOffset
     ) -> tuple[Topic, Consumer]:
-        """Move the cursor to the position of `said`, and store the metadata with it; create the consumer if it does
-        not exist. All this is durable on return, or nothing has changed."""
+        """Move the cursor to the position of `said`, and store the metadata with it; create the consumer if it does not
+        exist. Either all of this is durable on return, or nothing has changed."""
         topic = self._logs.topic(topic_name)
         consumer = topic.log.consumers.by_name.get(name)
         if consumer is None:

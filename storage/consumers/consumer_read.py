@@ -104,7 +104,7 @@ class ConsumerReading:
             raise _GoneBack
 
     async def _peek(self) -> ConsumerRead:
-        """The answer that the next read would get. The cursor does not move, and the call waits for nobody."""
+        """The answer that the next read would get. The cursor does not move, and the call does not wait."""
         consumer = self._consumer
         found = await self._reader.read(self._topic, self._at(consumer.cursor_seq, self._query.limit))
         return self._answer(found)
@@ -214,7 +214,7 @@ class ConsumerReading:
         return msgspec.structs.replace(answer, repeated=True)
 
     def _nothing(self, answer: ConsumerRead) -> ConsumerRead:
-        """Remember an empty answer too: a delayed first try with the same key must not get records."""
+        """Remember an empty answer too: a first try with the same key that arrives late must not get records."""
         if self._key is not None:
             seq = answer.cursor_seq
             range_ = AnswerRange(seq, seq, 0, self._query.max_bytes)

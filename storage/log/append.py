@@ -1,15 +1,14 @@
 """The write path on the event loop: from the records of a request to a submission in a shard's queue.
 
     Engine.append, try_append, try_append_coalesced
-        Appender   one of an engine: what writes need; joins single records that arrive in the same turn of the loop.
+        Appender one for each engine: what writes need; coalesces records that arrive in the same turn of the loop.
                    The engine's two try_append are its methods
         Write      one write: check, wait for what blocks it, assign seqs, encode, enqueue
         Shard      (storage/log/writer.py) writes and syncs; the outcome comes back to the Write
 
 Every decision about a write (type of the topic, idempotency key, expected_seq, caps, limits) and the assignment of
-its seqs happen in one step of the event loop, so they are exact under concurrency. What has to be waited for (a write
-with the same key, room in the queue, a seq reservation) is waited for before that step, and then everything is checked
-again.
+its seqs happen in one step of the event loop, so they are exact under concurrency. Waits (for a write with the same
+key, room in the queue, a seq reservation) come before that step; after each, everything is checked again.
 
 Source: docs/reference/api.md#records, docs/reference/guarantees.md#crash-points-of-a-write.
 """
@@ -62,7 +61,7 @@ from storage.state.consumers.progress import consumed_floor
 if TYPE_CHECKING:
     from storage.log.writer import Shard
 
-#: A wait that a write needs; it begins with the call.
+#: Something that a write must wait for. The call begins the wait.
 Blocker: TypeAlias = Callable[[], Awaitable[Any]]
 
 #: Single records of one topic and node that become one write, at most.
@@ -147,8 +146,8 @@ class Appender:
         self.expiry = expiry
         self.segments = segments
         self._pending: dict[tuple[str, str | None], list[PendingAppend]] = {}
-        #: At most the records of a batch, and much less than the queue holds: a write larger than the queue is accepted
-        #: only while no other write is in flight.
+        #: The most records and bytes of a coalesced write: the records of a batch, and much less than the queue holds,
+        #: since a write larger than the queue is accepted only while no other write is in flight.
         self._most = max(1, min(MAX_COALESCED, options.max_batch_records, options.wal_queue_frames // 8))
 
     def try_append(
@@ -182,9 +181,9 @@ class Appender:
         *,
         node: str | None = None,
     ) -> bool:
-        """`try_append` of one record that is data alone. While the shard has others in flight, it is written together
-        with those that arrive in this turn of the loop; if `try_append` returns False or raises then, `fallback` is
-        called. If no write of its shard is in flight, it is written at once: a lone writer does not wait for others.
+        """`try_append` of one record with only data. While other writes of its shard are in flight, it is coalesced
+        with the records that arrive in this turn of the loop; if `try_append` returns False or raises then, `fallback`
+        is called. If no write of its shard is in flight, it is written at once: a lone writer does not wait for others.
         """
         logs = self.logs
         if not logs.ready or logs.closing:
@@ -210,8 +209,8 @@ class Appender:
                 if self._attempt(name, node, appends):
                     return
             except StorageError:
-                pass  # perhaps because of one record: each is tried separately
-            except Exception as error:  # it is unknown how far the write came: a second try could write records twice
+                pass  # possibly because of one of the records: each is tried separately
+            except Exception as error:  # nobody knows how far the write came: a second try could write records twice
                 for each in appends:
                     each.on_result(error)
                 return
@@ -493,7 +492,8 @@ class Write:
             self.hash = hash_of(self.records, self.payloads, self.node)
 
     def _seen(self, log: Log) -> bool:
-        """Whether this key or batch is in flight or known already. Raises what stands against a producer's batch."""
+        """Whether this key or batch is in flight or known already. Raises the error of a producer's batch that is out
+        of order."""
         appender = self.appender
         if self.producer is not None and appender.producers.known(log, self.producer, self.count) is not None:
             return True
@@ -538,7 +538,7 @@ class Write:
         )
 
     def _blocker(self, topic: Topic | None) -> Blocker | None:
-        """None when the write can be enqueued now, else what to wait for. Raises what stands against the write.
+        """None when the write can be enqueued now, else what to wait for. Raises the error that refuses the write.
 
         Everything is checked against the assigned view of the log, in the same step of the loop that assigns the seqs,
         so the answer is exact.
@@ -568,7 +568,7 @@ class Write:
             except TopicFull as full:
                 if not appender.expiry.may_be_due(topic):
                     raise
-                return partial(appender.expiry.make_room, topic, full)  # what has expired takes no room
+                return partial(appender.expiry.make_room, topic, full)  # expired records take no room
         if self.key is not None or log.ephemeral or appender.options.max_total_bytes:
             check_limits(logs, config, self.total, has_key=self.key is not None)
         shard = logs.shards[log.shard]
@@ -614,7 +614,7 @@ class Write:
         return None
 
     async def _make_topic(self, config: TopicConfig) -> None:
-        if self.name not in self.appender.logs.catalog.topics:  # else another write was first, and its config counts
+        if self.name not in self.appender.logs.catalog.topics:  # else another write made it: its config counts
             self.created = await self.appender.topics.put(self.name, config)
 
     def _check_type(self, config: TopicConfig) -> None:
@@ -669,8 +669,8 @@ class Write:
             entry = log.reserve(appended)
             eviction_plan = self.eviction
             if eviction_plan is None or eviction_plan.short:
-                eviction_plan = log.plan_eviction(*over)  # some of the new records go, too
-                assert isinstance(eviction_plan, Eviction), "whole segments go, which needs no look at their records"
+                eviction_plan = log.plan_eviction(*over)  # some of the new records are evicted too
+                assert isinstance(eviction_plan, Eviction), "evicting whole segments needs no details"
             after.append(eviction(topic.config, log, eviction_plan))
             log.assign_eviction(eviction_plan)
             appender.segments.look_ahead(log, eviction_plan.floor)
@@ -727,7 +727,7 @@ def _both(first: Outcome, second: asyncio.Future[Any], before: Callable[[], obje
     before()
     resolve(second, outcome)
     if isinstance(outcome, Exception) and not second.cancelled():
-        second.exception()  # marks it as looked at, in case nobody waits
+        second.exception()  # marks it as retrieved, in case nobody waits
     first(outcome)
 
 
@@ -768,7 +768,7 @@ def _never_fits(size_bytes: int, bound: str, max_bytes: int) -> RecordTooLarge:
 def over_caps(config: TopicConfig, log: Log, records: int, size_bytes: int) -> tuple[int, int] | None:
     """(records, bytes) by which the log would exceed its caps with this much more in it; None: it would not.
 
-    The bound on what waits for consumers is a cap like the others, except with `discard: reject`: the oldest go.
+    The limit on records that wait for consumers is a cap like the others, but `discard: reject` does not apply to it.
     """
     cap_records, most_bytes = config.cap_records, config.most_bytes
     over_records = log.assigned_count + records - cap_records if cap_records else 0
@@ -781,7 +781,7 @@ def over_caps(config: TopicConfig, log: Log, records: int, size_bytes: int) -> t
 def eviction(config: TopicConfig, log: Log, plan: Eviction) -> control.EvictWatermark:
     """The frame that evicts the oldest records, by the assigned view of the log.
 
-    What all consumers have passed is not lost to a cap: it goes as consumed.
+    Records that all consumers have read do not count as lost to a cap: they are evicted as consumed.
     """
     cause = LossCause.CONSUMED if plan.floor <= consumed_floor(config, log) else LossCause.CAP
     return control.EvictWatermark(floors={cause: plan.floor}, jobs=None if log.queue is None else plan.records)
@@ -804,7 +804,7 @@ def check_limits(logs: Logs, config: TopicConfig, total_bytes: int, *, has_key: 
 
 
 def _keys_taken(logs: Logs) -> int:
-    """Keys that are held, and keys of writes in flight that are not held yet."""
+    """The number of keys in the table, and of keys of writes in flight that are not in it yet."""
     held, pending = logs.catalog.usage.keys, logs.pending_keys
     if held + len(pending) < logs.options.max_idempotency_keys:
         return held
@@ -814,7 +814,7 @@ def _keys_taken(logs: Logs) -> int:
 def _write_evictions(logs: Logs, log: Log, evictions: Sequence[control.EvictWatermark]) -> None:
     """Write to the log that records from before the topic was ephemeral are evicted: a restart must not bring them
     back."""
-    again = [msgspec.structs.replace(each, jobs=None) for each in evictions]  # their jobs are counted already
+    again = [msgspec.structs.replace(each, jobs=None) for each in evictions]  # their jobs have been counted already
     controls = encode_controls(again, log.topic_id, logs.now_ms(), durable=False)
     done = logs.submit_controls(log, controls, frees=True, needs_sync=False)
     done.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody waits for it

@@ -1,7 +1,7 @@
-"""Turns what a write carries into the frames of one atomic batch. Pure.
+"""Encodes a write as the frames of one atomic batch. Pure.
 
 `measured` checks the records, in whichever shape the caller has them; `encoded` makes Append frames of them; with their
-`Surroundings` they are a batch. `encode_controls` makes a batch of control frames alone.
+`Surroundings` they are a batch. `encode_controls` makes a batch of control frames only.
 
 Source: docs/reference/format.md#frames, docs/guides/kafka.md#how-kafka-maps-to-topics.
 """

@@ -1,4 +1,4 @@
-"""Reads frames back from WAL files, on the I/O pool. Its file handles are a small LRU, apart from the writer's."""
+"""Reads frames back from WAL files, on the I/O pool. It has file handles of its own, in a small LRU cache."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from storage.platform import File, FileSystem, Read, layout
 from storage.state import BatchSlice
 
 MAX_OPEN = 64
-#: Reads in one batch: fewer than MAX_OPEN, so that opening the last never closes the first.
+#: The most reads in one batch: fewer than MAX_OPEN, so that opening the last never closes the first.
 _MOST_AT_ONCE = 32
 _MERGE_MAX_BYTES = 4 << 20
 _MERGE_WASTE = 4
@@ -39,7 +39,8 @@ class WalReader:
         self._lock = threading.Lock()
 
     def apart(self) -> WalReader:
-        """One of the same files with handles of its own, to be closed: threads do not wait for one another's reads."""
+        """A reader of the same files with handles of its own, so that threads do not wait for each other. Close it
+        after use."""
         return WalReader(self._fs, self._directories)
 
     def read(self, shard: int, slices: list[BatchSlice]) -> dict[int, tuple[bytes, int]]:
@@ -113,7 +114,7 @@ def _begin(group: list[BatchSlice]) -> tuple[int, int]:
 
 
 def _merge(slices: list[BatchSlice]) -> list[list[BatchSlice]]:
-    """Slices of one file that are near one another, to be read at once, up to a limit."""
+    """Merge slices of one file that are close to each other, up to a limit, into one read."""
     groups: list[list[BatchSlice]] = []
     begin = used = 0
     for slice_ in slices:

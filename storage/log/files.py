@@ -35,8 +35,8 @@ def split(lsn: int) -> tuple[int, int]:
     return lsn >> SHIFT, lsn & OFFSET_MASK
 
 
-#: The last two do not mean that space is missing, but they pass in the same way: nothing was written, and a later try
-#: may succeed.
+#: The last two do not mean that space is missing, but they are handled in the same way: nothing was written, and a
+#: later try may succeed.
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
 
 #: If a sync covers this many bytes or more on average, files are not filled with zeros beforehand: writing each byte
@@ -122,7 +122,7 @@ class WalFiles:
             return ahead
 
     def begin(self, number: int) -> None:
-        """Note in CURRENT which file is about to be written (advisory: the listing decides). Raises OSError.
+        """Record in CURRENT which file is about to be written (a hint: the listing decides). Raises OSError.
 
         Whether the next files are filled with zeros depends on the syncs of the file before.
         """
@@ -144,7 +144,7 @@ class WalFiles:
         self._fs.sync_dir(self.directory)
 
     def prepare_ahead(self, number: int) -> None:
-        """Start to create file `number` before it is needed. Without space or after an error `take` finds out."""
+        """Start to create file `number` before it is needed. If that fails, `take` tries again and raises the error."""
         if self._ahead is None and not self._preparing:
             self._preparing = True
             self._spawn(lambda: self._prepare(number))
@@ -181,7 +181,7 @@ class WalFiles:
         if self.has_reserve():
             if self._fs.file_size(path) >= self._reserve_bytes:
                 return
-            self._fs.unlink(path)  # the process was killed before it had all its space
+            self._fs.unlink(path)  # the process was killed before all its space was allocated
         self._make(layout.RESERVE, self._reserve_bytes).close()
 
     def take_reserve(self, number: int) -> PreparedFile:

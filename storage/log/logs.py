@@ -1,4 +1,4 @@
-"""The logs of an engine as its parts see them: what they hold (the catalog), and how control frames get into them."""
+"""The logs of an engine, as its parts use them: their state (the catalog), and a way to write control frames."""
 
 from __future__ import annotations
 
@@ -100,8 +100,8 @@ class Logs:
     def submit_controls(
         self, log: Log, encoded: EncodedUnit, *, frees: bool = False, generation: int = -1, needs_sync: bool = True
     ) -> asyncio.Future[int | None]:
-        """Enqueue control frames of a log. As internal frames they may use the reserved tenth of the queue, and are not
-        refused."""
+        """Enqueue control frames of a log. As internal frames, they may use the reserved tenth of the queue and are
+        never refused."""
         return self.submit_unit(
             self.shards[log.shard], log.topic_id, encoded, frees=frees, generation=generation, needs_sync=needs_sync
         )

@@ -1,4 +1,4 @@
-"""Applies what the log has committed to the state, and wakes everybody who waits for it.
+"""Applies committed units to the state, and wakes everyone who waits for them.
 
 `apply_unit` is the only way in which records and control frames take effect, on the live path and in recovery. On the
 live path the `Publisher` calls it, on the event loop, and owns the waiting readers and the tail cache.
@@ -32,9 +32,9 @@ def apply_unit(catalog: Catalog, unit: Unit, lsn: int, end_lsn: int, entry: int 
     """Apply a unit whose bytes are at `lsn` (0: in memory only) up to `end_lsn`.
 
     `entry`: the reserved entry of its records in the log's tail; without one (in recovery) entries are reserved here.
-    An eviction beside them waits for `catalog.apply_deferred`, which the caller calls before anybody looks. The caller
-    has checked that the records continue their logs. Returns how many records the last control frame that removes some
-    has removed at once.
+    An eviction in the unit is applied by `catalog.apply_deferred`, which the caller calls before anyone reads the
+    state. The caller has checked that the records continue their logs. Returns how many records were removed at once by
+    the last control frame that removes records.
     """
     removed: int | None = None
     count = 0
@@ -108,7 +108,7 @@ class Publisher:
     # -- commits -----------------------------------------------------------------------------------------------------
 
     def publish(self, unit: Unit, payload: bytes, entry: int) -> None:
-        """Apply a unit that is in memory only, and wake who waits for it."""
+        """Apply a unit that is in memory only, and wake everyone who waits for it."""
         self.take(unit, payload, 0, 0, entry)
         self.end_group()
 
@@ -147,15 +147,15 @@ class Publisher:
                 self._cache.add(topic.log, step.first_seq, payload, step.offset)  # no longer the only copy
         if unit.steps:
             first = unit.steps[0]
-            # Nobody waits for a cursor to move, which may happen with every read.
+            # Nobody waits for a cursor to move, and cursors may move at every read.
             value = first.value if isinstance(first, ControlStep) else None
             if not (isinstance(value, Consumer) and value.event == "cursor"):
                 self._to_wake[first.topic_id] = None
         return removed
 
     def end_group(self) -> None:
-        """Do what the units taken put off: apply evictions, once for each log; wake who waits for these logs, and tell
-        their queues and routers."""
+        """Do what was deferred for the units taken: apply evictions, once for each log; wake everyone who waits for
+        these logs, and notify their queues and routers."""
         if self._catalog.deferred:
             self._catalog.apply_deferred()
         while self._to_wake:
@@ -234,7 +234,7 @@ class Publisher:
             raise TopicNotFound(topic.name)
 
     def wake(self, topic_id: int) -> None:
-        """Something of this log took effect without a unit: as if one of it had ended a group."""
+        """A change of this log took effect without a unit: notify as at the end of a group."""
         self._to_wake[topic_id] = None
         self.end_group()
 
@@ -252,7 +252,7 @@ class Publisher:
                 waiter.set_exception(TopicNotFound(name))
 
     def shut_down(self) -> None:
-        """Raise ShuttingDown in everybody who waits, now or later."""
+        """Raise ShuttingDown in every wait, present or future."""
         self._shutting_down = True
         error: StorageError = ShuttingDown()
         for waiters in self._waiters.values():

@@ -1,4 +1,4 @@
-"""Reads one WAL file as a stream: verified frames, and why and where they end.
+"""Reads one WAL file as a stream of verified frames, and says where they end and why.
 
 No file is read whole; a length is believed only when the rest of the file can hold it. Recovery,
 `dump` and `verify` all read through here.
@@ -83,8 +83,8 @@ class FrameStream:
                 want = max(want, next_size - len(pending))
 
     def chunks_ahead(self) -> Iterator[Chunk]:
-        """The same, each read and verified in a thread while the one before is worked on. `end` and `reason` hold
-        once it is exhausted, and no earlier.
+        """The same, each read and verified in a thread while the previous one is processed. `end` and `reason` are
+        valid only once it is exhausted.
         """
         chunks = self.chunks()
         with ThreadPoolExecutor(1, thread_name_prefix="storage-scan") as pool:
@@ -95,7 +95,7 @@ class FrameStream:
 
 
 def find_sync_point(file: File, number: int, start: int) -> control.SyncPoint | None:
-    """The last SyncPoint at or after `start` that is valid, of this file, and stands where it says it does.
+    """The last SyncPoint at or after `start` that is valid, belongs to this file, and is at the offset that it names.
 
     Every byte offset is tried: the header of a SyncPoint is constant, so a search for it finds each candidate.
     """
@@ -110,16 +110,16 @@ def find_sync_point(file: File, number: int, start: int) -> control.SyncPoint | 
         data = carried + more
         base = offset - len(carried)
         offset += len(more)
-        # Zeros, of which most of a prepared file consists, are searched for one byte sixty times as fast.
+        # Most of a prepared file is zeros, and a search of zeros for one byte is sixty times as fast.
         at = data.find(_SYNC_POINT_SIGNATURE, 4) if FrameType.SYNC_POINT in data else -1
         while at >= 0:
             if len(data) - at < _SYNC_POINT_MAX and offset < size:
-                break  # might be cut by the chunk's end: comes again with the next one
+                break  # the chunk's end might cut it: it comes again with the next chunk
             point = _sync_point_at(data, at - 4, base, number)
             if point is not None:
                 found = point
             at = data.find(_SYNC_POINT_SIGNATURE, at + 1)
-        carried = data[-_SYNC_POINT_MAX - LENGTH.size :]  # a candidate is found by what follows its length
+        carried = data[-_SYNC_POINT_MAX - LENGTH.size :]  # a candidate is found by the bytes after its length
     return found
 
 

@@ -1,4 +1,4 @@
-"""Seq reservations: HeadWatermark frames, so that no seq is ever handed out twice, whatever is lost.
+"""Seq reservations: HeadWatermark frames ensure that no seq is assigned twice, whatever is lost.
 
 A write of a class other than fsync may be acked before it is durable; after a power loss its seq would be free
 again. So a ceiling is made durable before a seq above the last ceiling is acked, and it is raised in the background
@@ -22,7 +22,8 @@ MIN_STEP = 256
 
 
 class Reservations:
-    """Each log's step, which doubles while it is used up within eight sync intervals, and its request in flight."""
+    """By log: the size of its next reservation, which doubles while one lasts less than eight sync intervals, and the
+    request in flight."""
 
     def __init__(self, logs: Logs) -> None:
         self._logs = logs
@@ -36,7 +37,7 @@ class Reservations:
         return control.HeadWatermark(reserved=max(MIN_STEP, 2 * records))
 
     async def extend(self, log: Log, records: int) -> None:
-        """Reserve `records` more. Returns once that was tried, raises what stood against it."""
+        """Reserve `records` more. Returns when the frame is durable; raises the error of the write."""
         pending = self._pending.get(log.topic_id)
         await asyncio.shield(pending if pending is not None else self._request(log, records))
 
@@ -69,4 +70,4 @@ class Reservations:
 def _ignore(done: asyncio.Future[int | None]) -> None:
     # A write that needs the reservation asks again, and gets the error.
     if not done.cancelled() and not isinstance(done.exception(), StorageError | None):
-        raise RuntimeError("a reservation failed in an unforeseen way") from done.exception()
+        raise RuntimeError("a reservation failed unexpectedly") from done.exception()

@@ -1,4 +1,4 @@
-"""What travels from the event loop to a writer and back: one atomic unit of frames, and its outcome."""
+"""An atomic unit of frames on its way from the event loop to a writer, and its outcome on the way back."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class PersistStep(NamedTuple):
 
 
 class BatchesStep(NamedTuple):
-    """In recovery: batches of a log that are data alone, applied as one."""
+    """In recovery: batches of a log that hold only data, applied as one."""
 
     topic_id: int
     batches: AppendedBatches

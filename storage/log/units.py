@@ -94,8 +94,8 @@ class _Builder:
 class UnitScan:
     """Units of one file.
 
-    From the offset `group_from` on, units of a log that follow one another and are data alone may come as one; then
-    their order is kept within each log only. `ahead`: the file is read and verified in a thread, a piece ahead.
+    From the offset `group_from` on, consecutive units of a log that hold only data may be merged into one; then only
+    the order within each log is kept. `ahead`: the file is read and verified in a thread, a piece ahead.
 
     After `units()`: `end` = end of the last whole unit, `loose_frames` = valid frames after it, `reason` as
     FrameStream's, `sync_point` = the newest seen, `last_ts` and `max_topic_id` over all frames.
@@ -131,7 +131,7 @@ class UnitScan:
         self.loose_frames = builder.frames
         self.loose_steps = builder.steps if builder.frames else []
         if builder.frames and builder.batch is not None:
-            # What the incomplete batch would have taken: nothing of it may be mistaken for a unit of its own.
+            # The extent of the incomplete batch: no frame in it may be mistaken for a separate unit.
             self.loose_end = builder.body_offset + builder.batch.body_bytes
         self.frames += builder.frames
         self.reason = self._stream.reason or ("batch" if builder.frames else "")
@@ -157,7 +157,7 @@ class UnitScan:
         return None
 
     def _data(self, chunk: Chunk, measured: _Measured, first: int, end: int) -> Iterator[ScannedUnit]:
-        """Whole units that are data alone: together as far as they may be."""
+        """Whole units that hold only data, merged as far as allowed."""
         begin = first
         for number in measured.apart(first, end, self._group_from - chunk.base):
             if number < begin:
@@ -174,7 +174,7 @@ class UnitScan:
         yield from self._merged(chunk, measured, begin, end)
 
     def _merged(self, chunk: Chunk, measured: _Measured, begin: int, end: int) -> Iterator[ScannedUnit]:
-        """Those of these numbers, those of each log as one unit."""
+        """Merge the frames of these numbers into one unit for each log."""
         if begin == end:
             return
         some = chunk.frames.between(begin, end)
@@ -227,7 +227,7 @@ class UnitScan:
 
 
 class _Measured:
-    """The frames of a chunk, measured all at once when that is first asked for."""
+    """The frames of a chunk, all measured at once on first use."""
 
     def __init__(self, chunk: Chunk) -> None:
         self._chunk = chunk

@@ -76,7 +76,7 @@ def check_text(value: str, field: str, max_bytes: int) -> bytes:
 
 
 def is_plain(records: Sequence[NewRecord]) -> bool:
-    """Whether every record is data alone. Most writes are, and then all records are handled at once."""
+    """Whether every record has only data. Most writes are like this, and then all records are checked at once."""
     for record in records:
         if (
             record.meta is not None
@@ -91,7 +91,7 @@ def is_plain(records: Sequence[NewRecord]) -> bool:
 
 
 def check_plain(datas: PlainRecords, options: Options) -> array[int]:
-    """`check_records` for records that are data alone."""
+    """`check_records` for records with only data."""
     _check_count(len(datas), options)
     sizes = datas.sizes()
     limit = options.max_record_bytes
@@ -116,10 +116,10 @@ def check_stored(stored: StoredBodies, options: Options) -> None:
 
 
 def fit(columns: RecordColumns, options: Options) -> bool:
-    """Whether `check_records` would let these in; where it would not, it says why."""
+    """Whether `check_records` would accept these. If not, `check_records` raises the reason."""
     if not 0 < len(columns) <= options.max_batch_records or max(columns.payloads) > options.max_record_bytes:
         return False
-    if columns.bodies is not None:  # raw bytes have neither meta nor delay: that is for a look at each
+    if columns.bodies is not None:  # raw bytes have neither meta nor delay: each record must be checked
         return False
     for texts, limit in ((columns.tags, options.max_tag_bytes), (columns.nodes, options.max_node_bytes)):
         if texts is not None and max(map(len, texts)) > limit:

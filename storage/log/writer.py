@@ -2,8 +2,8 @@
 
     Shard         the queue, on the event loop, and the thread that empties it
     CommitWindow  how long the thread waits for more writes before it syncs (pure)
-    ShardLog      the files of the shard, on the thread: writes a group, syncs it, says what became of each member
-    WalStats      what it counts
+    ShardLog      the files of the shard, on the thread: writes a group, syncs it, reports the outcome of each member
+    WalStats counters
 
 The loop enqueues; the thread takes everything that waits, commits it as one group and posts the outcome back, in order.
 With `threaded=False` the loop does the thread's work by `call_soon`, so that a test can crash it after every call to
@@ -75,11 +75,11 @@ class Shard:
         self._threaded = threaded
         self._loop = asyncio.get_running_loop()
         self._queue: deque[Submission] = deque()
-        #: Writes that came to the queue, counted by the loop, and that were taken from it, counted by the thread. A
-        #: submission may be several writes.
+        #: Writes enqueued, counted by the loop, and writes taken, counted by the thread. A submission may be several
+        #: writes.
         self._came = self._taken = 0
         self._condition = threading.Condition()
-        #: So many writes have to wait before the loop wakes the thread.
+        #: The loop wakes the thread when this many writes wait.
         self._wake_at = 1
         self._stopping = False
         self._failure_reported = False
@@ -90,7 +90,7 @@ class Shard:
         self._window = CommitWindow(options.gc_min_us, options.gc_max_us)
         #: When the thread finished the last group.
         self._worked_ns = clock.monotonic_ns()
-        #: How many writes came during a sync: those that wait when the first of its group is answered.
+        #: How many writes arrived during a sync: those waiting when the first write of its group is answered.
         self._came_meanwhile: int | None = None
         self._resume_at_ns = 0
         self._room_waiters: deque[asyncio.Future[None]] = deque()
@@ -99,7 +99,7 @@ class Shard:
         #: Called on the loop after a sync, for as long as it is set.
         self.on_synced: Callable[[], None] | None = None
         self._syncs_reported = 0
-        #: In flight, in the order of the log. The LSN of the first bounds what a snapshot may call applied.
+        #: In flight, in the order of the log. A snapshot may count as applied only what is before the LSN of the first.
         self.unresolved: deque[Submission] = deque()
         #: Everything of this shard below this LSN has been applied.
         self.applied_lsn = log.end_lsn
@@ -110,7 +110,7 @@ class Shard:
     # -- enqueueing --------------------------------------------------------------------------------------------------
 
     def refuse_when_full(self) -> None:
-        """Raise what a write would get as its outcome anyway, before it is given a seq."""
+        """Raise the error that a write would get as its outcome, before it gets a seq."""
         if self.log.failed is not None:
             raise self.log.failure()
         if self.log.full:
@@ -119,7 +119,7 @@ class Shard:
     def has_room(self, frames: int, size_bytes: int, *, internal: bool = False) -> bool:
         """Whether this much more fits. A tenth of the queue is kept for internal frames."""
         if not self.unresolved:
-            return True  # a single write larger than the queue must be possible
+            return True  # a write larger than the queue must be possible when it is alone
         share = 10 if internal else 9
         return (
             self.queued_frames + frames <= self._options.wal_queue_frames * share // 10
@@ -127,8 +127,8 @@ class Shard:
         )
 
     async def wait_room(self, frames: int, size_bytes: int, waited_ns: int = 0) -> None:
-        """Wait until this much fits. Raises WalSaturated after the enqueue timeout, of which `waited_ns` are over:
-        others may have taken the room that was waited for."""
+        """Wait until this much fits. Raises WalSaturated after the enqueue timeout, of which `waited_ns` have passed
+        already, because other writes may have taken the room before."""
         left_s = self._options.wal_enqueue_timeout_ms / 1000 - waited_ns / 1e9
         try:
             async with asyncio.timeout(max(0.0, left_s)):
@@ -180,7 +180,7 @@ class Shard:
         return (self._clock.monotonic_ns() - self.unresolved[0].enqueued_ns) / 1e6
 
     def widen_window(self, factor: int) -> None:
-        """A group commit waits for this many times the writes that it would wait for."""
+        """Make a group commit wait for this many times as many writes."""
         self._window.pressure_factor = factor
 
     # -- the outcome -------------------------------------------------------------------------------------------------
@@ -188,7 +188,7 @@ class Shard:
     def post(self, group: list[Submission]) -> None:
         """Called by the log, on the thread: take the outcome to the loop."""
         if self._came_meanwhile is None:
-            self._came_meanwhile = self._came - self._taken  # later ones may come from writers that are answered now
+            self._came_meanwhile = self._came - self._taken  # later writes may come from writers that are answered now
         for each in group:
             each.posted = True
         if self._threaded:
@@ -234,7 +234,7 @@ class Shard:
                 done(each.error)
         while self.unresolved and self.unresolved[0].resolved:
             first = self.unresolved.popleft()
-            # In the order of the log: a disk-class write resolves before the fsync-class one in front of it.
+            # In the order of the log: a disk-class write may resolve before the fsync-class write in front of it.
             if first.error is None and first.payload:
                 self.applied_lsn = first.lsn + len(first.payload)
         while self._room_waiters:
@@ -243,7 +243,7 @@ class Shard:
                 waiter.set_result(None)
 
     def _stop_after_defect(self, error: Exception) -> None:
-        """A commit that cannot be applied stops the shard, as a failed sync does: nobody is left waiting."""
+        """A commit that cannot be applied stops the shard, as a failed sync does, and ends all waits."""
         _log.exception("commit_not_applied", shard=self.index)
         self._defect = True
         self.log.stop_for(error)
@@ -253,9 +253,8 @@ class Shard:
 
     @property
     def completed_end(self) -> int:
-        """The end of the last unit whose outcome is known, or of all that is applied: no resolved unit is after it.
-
-        Units in front of it may still wait for their sync; the next sync covers them.
+        """The end of the last unit whose outcome is known, or of everything applied. No resolved unit is after it.
+        Units before it may still wait for their sync; the next sync covers them.
         """
         ends = [each.lsn + len(each.payload) for each in self.unresolved if each.resolved and each.error is None]
         return max([self.applied_lsn, *ends])
@@ -335,7 +334,7 @@ class Shard:
             self._call(self._failed)
 
     def _stop_after_crash(self, group: list[Submission], error: Exception) -> None:
-        """A defect, not the disk: nobody knows what was written, so the shard stops, and nobody is left waiting."""
+        """A defect, not the disk: nobody knows what was written, so the shard stops, and all waits end."""
         _log.exception("writer_crashed", shard=self.index)
         self.log.stop_for(error)
         left = [each for each in group if not each.posted]
@@ -354,7 +353,7 @@ class Shard:
             self.on_synced()
 
     def harden(self) -> None:
-        """Chores between groups: sync what has waited for the timer, look for space when the disk is full."""
+        """Work between groups: sync bytes that have waited for the timer, look for space when the disk is full."""
         now = self._clock.monotonic_ns()
         since = self.log.dirty_since_ns
         if since is not None and now - since >= self._sync_after_ns():
@@ -390,7 +389,7 @@ class Shard:
             self._schedule_drain()
 
     async def stop(self) -> None:
-        """Write what waits, sync, close the file. Raises OSError when that last sync fails."""
+        """Write the waiting submissions, sync, close the file. Raises OSError when that last sync fails."""
         if self._thread is not None:
             with self._condition:
                 self._stopping = True
@@ -405,13 +404,13 @@ class Shard:
             self.log.close()
 
 
-#: So many groups are looked at before it decides again whether to alternate.
+#: After this many groups it decides again whether to alternate.
 GROUPS_A_LOOK: Final = 16
 #: Fewer expected writers than this are not split.
 MIN_EXPECTED: Final = 4
-#: A wait is tried again after so many groups without one.
+#: After this many groups without a wait, one is tried again.
 GROUPS_A_TRIAL: Final = 64
-#: While it alternates, of so many groups the first few are of all expected writers.
+#: While it alternates, the first few of this many groups wait for all expected writers.
 GROUPS_A_COUNT: Final = 256
 GROUPS_TO_COUNT: Final = 4
 
@@ -419,15 +418,14 @@ GROUPS_TO_COUNT: Final = 4
 class CommitWindow:
     """How long the writer waits for more writes before it syncs. Pure.
 
-    A lone write is never made to wait. Writers that were answered come back, and others came while the disk was busy:
-    that many are expected. The writer waits for all of them, for at most a window that doubles while the wait pays
-    (more writes a ns than an immediate sync would have had) and halves when it does not, down to none; now and then it
-    is tried again.
+    A lone write never waits. Writers that were answered come back, and others arrived while the disk was busy: this
+    number is expected. The writer waits for all of them, for at most a window that doubles while the wait pays (more
+    writes a ns than an immediate sync would have had) and halves when it does not, down to none; now and then it is
+    tried again.
 
     During a sync for all of them no writer has anything to do, and while they come back the disk is idle. If they take
-    longer to come back than the disk takes to sync, the writer alternates: it goes with half of them, and the other
-    half comes during the sync. Their whole number cannot be seen then, so now and then it goes with all of them, to
-    count.
+    longer to come back than the disk takes to sync, the writer alternates: it syncs half of them, and the other half
+    arrives during the sync. Their total is not visible then, so now and then it waits for all of them, to count.
 
     `min_us` and `max_us` bound the wait. Source: docs/adr/0030-group-commit.md.
     """
@@ -460,7 +458,7 @@ class CommitWindow:
         #: Groups since it alternates.
         self._alternations = 0
         self._look_anew()
-        #: Under pressure it waits for this many times the writes, and for this many times as long.
+        #: Under pressure it waits for this many times as many writes, and this many times as long.
         self.pressure_factor = 1
 
     def _look_anew(self) -> None:
@@ -468,17 +466,17 @@ class CommitWindow:
 
     @property
     def alternating(self) -> bool:
-        """Whether it goes with half of the writers, except to count them."""
+        """Whether it syncs half of the writers, except when it counts them."""
         return self._alternating and self.pressure_factor == 1 and self._expected >= MIN_EXPECTED
 
     @property
     def _half(self) -> int:
-        """How many writers it goes with now if it is half of them, else 0."""
+        """How many writers are half of those expected, if it alternates now; else 0."""
         counting = self._alternations % GROUPS_A_COUNT < GROUPS_TO_COUNT
         return (self._expected + 1) // 2 if self.alternating and not counting else 0
 
     def wait_for(self, waiting: int) -> tuple[int, int]:
-        """(how many to wait for, at most how many ns) when `waiting` are there; (0, 0): go now."""
+        """(how many to wait for, at most how many ns) when `waiting` writes are there; (0, 0): sync now."""
         if self._expected <= 1:
             return 0, 0
         wanted = self._half or self._expected * self.pressure_factor
@@ -515,7 +513,7 @@ class CommitWindow:
         arrivals = group + waiting
         if arrivals > self._expected:
             self._expected = (self._expected + arrivals + 1) // 2
-        elif group < half or not half:  # a full half does not tell how many the others are
+        elif group < half or not half:  # a full half does not say how many the others are
             self._expected = max(1, arrivals)
         self._alternations += 1
         self._sync_ns = syncing_ns
@@ -529,13 +527,13 @@ class CommitWindow:
             self._look()
 
     def _look(self) -> None:
-        """Alternating pays while the disk has to wait for writes; a disk that never waits is better used for larger
-        groups."""
+        """Decide whether to alternate. That pays while the disk has to wait for writes; a disk that never waits gains
+        more from larger groups."""
         if self._alternating:
             self._alternating = self._gathering_ns > self._syncing_ns // 8
         elif self._gathering_ns > self._syncing_ns * 3 // 2:
             self._alternating = True
-            self._alternations = GROUPS_TO_COUNT  # all of them were there just now
+            self._alternations = GROUPS_TO_COUNT  # all of them were waiting a moment ago
         if self._alternating:
             self._window_ns = max(self._window_ns, self._min_ns)
         self._look_anew()
@@ -578,15 +576,15 @@ class ShardLog:
         self._point_offset = 0
         self._point_ns = 0
         self._lowest_generation = 0
-        #: Set when the disk is full: only frames that free space or keep promises are taken.
+        #: Set when the disk is full: only frames that free space, or that an earlier ack requires, are accepted.
         self.full = False
         #: Set once, when a write or sync has failed: nothing is written any more.
         self.failed: OSError | None = None
-        #: Since when (monotonic ns) there are written bytes that no sync has covered; `hastened`: some of them do not
-        #: wait for the timer.
+        #: Since when (monotonic ns) there are written bytes without a sync. `hastened`: some of them do not wait for
+        #: the timer.
         self.dirty_since_ns: int | None = None
         self.hastened = False
-        #: How often what was written has been made durable.
+        #: How many syncs have succeeded.
         self.syncs = 0
 
     # -- opening -----------------------------------------------------------------------------------------------------
@@ -631,8 +629,8 @@ class ShardLog:
     # -- a group -----------------------------------------------------------------------------------------------------
 
     def commit(self, group: list[Submission]) -> None:
-        """Write a group, sync it if a member needs that, and report every member: who needs no sync at once, the others
-        in order after it."""
+        """Write a group, sync it if a member needs that, and report every member: those that need no sync before it,
+        the others after it, in order."""
         writers, sync = 0, True
         for each in group:
             writers += each.writers
@@ -679,8 +677,8 @@ class ShardLog:
         self.on_written(late)
 
     def _report_early(self, written: list[Submission]) -> list[Submission]:
-        """Report who needs no sync; the others are returned. The order of each log stays, and nothing overtakes a
-        failure."""
+        """Report the members that need no sync, and return the others. The order within each log is kept, and no report
+        overtakes a failure."""
         held: set[int] = set()
         early: list[Submission] = []
         late: list[Submission] = []
@@ -709,7 +707,7 @@ class ShardLog:
         return None
 
     def _refuse(self, each: Submission, error: StorageError) -> StorageError:
-        # What builds on the seqs of a refused write is refused too, until the loop has taken the seqs back.
+        # Writes after the seqs of a refused write are refused too, until the loop has taken those seqs back.
         if each.generation >= 0:
             self._lowest_generation = max(self._lowest_generation, each.generation + 1)
         if isinstance(error, StorageFull):
@@ -746,7 +744,7 @@ class ShardLog:
                 self._become_full()
             elif self.failed is None:
                 self.failed = error
-        # The disk is full: what frees space goes to the reserve, one by one; the rest is refused.
+        # The disk is full: submissions that free space go to the reserve, one by one; the others are refused.
         for each in batch:
             each.error = self._refusal(each)
             if each.error is None:
@@ -872,13 +870,13 @@ class ShardLog:
         self._prepare_ahead()
 
     def _become_full(self) -> None:
-        """Back to the last whole write; a failure on the way stops the shard."""
+        """Truncate to the last whole write. If that fails, the shard stops."""
         self.full = True
         with contextlib.suppress(OSError):  # it has set `failed`
             self._finish_active()
 
     def resume(self) -> bool:
-        """When full: serve again if there is space for a file and a reserve. True when the shard runs."""
+        """When full: accept writes again if there is space for a file and a reserve. True when the shard is running."""
         if self.failed is not None:
             return False
         if not self.full:
@@ -943,7 +941,7 @@ class Histogram:
 
 
 class WalStats:
-    """What one shard has done since the start. Written by its thread alone, read by anyone."""
+    """Counters of one shard since the start. Only its thread writes them; any thread reads them."""
 
     __slots__ = (
         "bytes",

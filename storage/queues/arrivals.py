@@ -224,8 +224,8 @@ class Arrivals:
     # -- the source's side -------------------------------------------------------------------------------------------
 
     async def _ask(self, argument: Any) -> tuple[int, list[int]]:
-        """Returns (this process's era, those of these moves that are still open). What the answer depends on is
-        synced."""
+        """Returns (this process's era, those of these moves that are still open). The frames that the answer depends on
+        are synced."""
         source_id, seqs = argument
         logs = self._logs
         logs.check_open()

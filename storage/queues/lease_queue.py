@@ -506,7 +506,7 @@ class LeaseQueue:
     def _complete(self, delivery: Delivery) -> None:
         """Answer the claim. Its leases are in force."""
         claim, batch, read, lease_ids, deadline = delivery
-        # Jobs that were handled singly meanwhile.
+        # Jobs that were acked or nacked one by one meanwhile.
         for job, size in zip(batch.separate or (), read.sizes, strict=False):
             job.size, job.holder = size, claim.holder
         batch.sizes, batch.holder = read.sizes, claim.holder
@@ -743,7 +743,7 @@ class LeaseQueue:
             self._expiring -= 1
         self.serve_all()
 
-    # -- operations of those who hold jobs
+    # -- operations of workers that hold jobs
     # ---------------------------------------------------------------------------------
 
     def try_ack(
@@ -888,7 +888,7 @@ class LeaseQueue:
     ) -> bool:
         """Submit a unit to the log without a task. False, and nothing was done, when there is no room at once.
 
-        `on_result` is called in a turn of the loop of its own, with an exception, or with anything else when the unit
+        `on_result` is called in a later iteration of the loop: with an exception, or with anything else when the unit
         is committed; and with a future that it completes. `pending` holds the future until then.
         """
         log, loop = self.log, self._logs.runtime.loop

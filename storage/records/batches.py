@@ -19,7 +19,7 @@ class AppendedRecords(NamedTuple):
     tagged: list[tuple[bytes, int]]
     """(tag, seq) of the records that have a tag."""
     delayed: list[tuple[int, int]] | tuple[()] = ()
-    """(seq, ms since the epoch) of the records that are not to be handed out as jobs before a time."""
+    """(seq, ms since the epoch) of the records that must not be delivered as jobs before that time."""
 
     @property
     def last_seq(self) -> int:
@@ -27,7 +27,7 @@ class AppendedRecords(NamedTuple):
 
 
 class AppendedBatches(NamedTuple):
-    """Whole batches of a log that are data alone, with consecutive seqs, as `kernel.Batches` has them."""
+    """Whole batches of a log that hold only data, with consecutive seqs, as `kernel.Batches` has them."""
 
     seqs: array[int]
     stamps: array[int]

@@ -96,14 +96,15 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     @property
     def waiting_bytes(self) -> int:
-        """Most live bytes that may wait for consumers, 0: no bound. The oldest make room, whatever `discard` says."""
+        """The most live bytes that may wait for consumers; 0: no limit. `discard` does not apply: the oldest are
+        deleted."""
         return self.consumed_max_bytes if self.retention is Retention.CONSUMED else 0
 
     @property
     def most_bytes(self) -> int:
-        """Most live bytes there may be, by the lower of both bounds; 0: none is set."""
+        """The most live bytes, by the lower of both limits; 0: no limit."""
         if self.retention is Retention.ALL:
-            return self.cap_bytes  # asked for with every write
+            return self.cap_bytes  # read at every write
         waiting = self.waiting_bytes
         return min(waiting, self.cap_bytes) if waiting and self.cap_bytes else waiting or self.cap_bytes
 

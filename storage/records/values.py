@@ -196,7 +196,7 @@ class ReadQuery(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int | None = None
     skip_corrupt: bool = False
     routing: bool = False
-    """A router reads: not counted as a read of the topic, hop counts wanted, and the loop is not held up for long."""
+    """A router reads: it does not count as a read of the topic, returns hop counts, and occupies the loop briefly."""
     #: The read ends at this seq; None: no bound.
     to_seq: int | None = None
 

@@ -46,7 +46,7 @@ def restore_idx(store: SegmentStore, id: SegmentId, count: int) -> None:
     except ColdMissing as error:
         raise SegmentCorrupt(path, 0, "the index is damaged or missing, and so is the one in the cold tier") from error
     except ColdUnavailable as error:
-        raise OpenError(f"{path} is damaged, and is to be taken from the cold tier. {error.message}") from error
+        raise OpenError(f"{path} is damaged, and must be read from the cold tier. {error.message}") from error
     if len(cold_idx) != count * ENTRY_SIZE:
         raise SegmentCorrupt(path, 0, f"the index in the cold tier has {len(cold_idx)} bytes, not {count * ENTRY_SIZE}")
     content = bytearray(cold_idx)

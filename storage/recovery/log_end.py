@@ -80,7 +80,7 @@ def find_end(
     gone = range(max([redo_file - 1, *numbers]) + 1, _begun(fs, directory) + 1)
     if gone:
         path = layout.join(directory, layout.wal_name(gone[0]))
-        _refuse(path, 0, "the file is missing, though it had been begun", salvage)
+        _refuse(path, 0, "the file is missing, though writing to it had begun", salvage)
         end.missing += gone
         end.next_file = gone[-1] + 1
     todo = [number for number in numbers if number >= redo_file]

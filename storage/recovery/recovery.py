@@ -109,7 +109,7 @@ def recover(
 ) -> Recovered:
     """Rebuild the state.
 
-    `shards`: the count that the log is laid out for. `came_up`: the previous start succeeded, so its clean stop's
+    `shards`: the shard count of the log's layout. `came_up`: the previous start succeeded, so its clean stop's
     statements about the files still hold. `trust`: the shards where only the process died, so that the page cache is
     as it left it; `before_truncating` gets the rest of that trust while the evidence is still there. `now_ms` gets the
     greatest ts in the log and returns the time from which idempotency keys live on. `unpacked`: all segments are plain
@@ -330,7 +330,7 @@ def _renew_epoch(catalog: Catalog, log: Log) -> None:
 
 
 def _renew_remembered(catalog: Catalog, options: Options, last_ts: int, now_ms: int) -> None:
-    """Downtime does not count: everything remembered when it began is still remembered."""
+    """Downtime does not count: what was remembered when it began is still remembered."""
     _renew_keys(catalog, last_ts, now_ms)
     _renew_producers(catalog, options, last_ts, now_ms)
 

@@ -43,7 +43,7 @@ class Replay:
         salvage: Salvage | None,
         without_segments: Sequence[range] = (),
     ) -> None:
-        """`without_segments`: where what the log says about segments is of another directory."""
+        """`without_segments`: ignore the log's frames about segments, which belong to another directory."""
         self._catalog = catalog
         self._as_of = as_of
         self._directory = directory

@@ -82,7 +82,7 @@ def reconcile_log(store: SegmentStore, log: Log, redo: int, *, clean: bool) -> N
     ]
     for segment, _ in doubtful:
         if not segment.live and segment.end_seq > floor:
-            segment.live = UNKNOWN  # all its records were deleted, which its files may not show yet
+            segment.live = UNKNOWN  # all its records were deleted; its files may not show that yet
     touched = _delete_deferred(store, log)
     unmeasured = {segment for segment in manifest.segments if segment.assumed}
     for segment, flagged in doubtful:
@@ -117,7 +117,7 @@ def _flagged(store: SegmentStore, log: Log, segment: Segment) -> int:
     try:
         return store.reader_of(segment).dead_bits(id, segment.end_seq)
     except SegmentCorrupt:
-        # A flag was being set when the process ended. If the damage is more than that, .data shows it.
+        # The process ended while it was setting a flag. If the damage is more than that, .data shows it.
         store.forget(id)
         if segment.tier == COLD:
             restore_idx(store, id, segment.count)

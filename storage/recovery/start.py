@@ -50,8 +50,8 @@ async def announce_losses(logs: Logs, snapshotter: Snapshotter, recovered: Recov
     outcomes = await asyncio.gather(*(done for _, done in pending), return_exceptions=True)
     for (topic_id, _), outcome in zip(pending, outcomes, strict=True):
         if isinstance(outcome, StorageFull) and not recovered.renewed:
-            # There is no room even for this. The next start would find the same losses; otherwise they are written
-            # before the log continues.
+            # There is no room even for these frames. The next start would find the same losses; otherwise they are
+            # written before the log continues.
             logs.unannounced_losses[topic_id] = recovered.losses.get(topic_id, [])
         elif isinstance(outcome, BaseException):
             raise outcome
@@ -77,7 +77,7 @@ async def end_leases_with_this_process(logs: Logs, recovered: Recovered) -> None
         frame = encode_controls([value], topic_id, logs.now_ms())
         pending.append(logs.submit_controls(log, frame, frees=True))
     for outcome in await asyncio.gather(*pending, return_exceptions=True):
-        # A stopped shard gives out no jobs, and no disk stays too full for this frame for long.
+        # A stopped shard delivers no jobs, and no disk stays too full for this frame for long.
         if isinstance(outcome, StorageFull):
             _log.warning("leases_not_ended", error=str(outcome))
         elif isinstance(outcome, BaseException) and not isinstance(outcome, StorageFailed):

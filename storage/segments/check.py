@@ -1,4 +1,4 @@
-"""Brings segment files into the state that the manifest and the marks say: cuts, rebuilds .idx, sweeps the rest.
+"""Makes segment files agree with the manifest and the marks: truncates, rebuilds .idx, removes the rest.
 
     found                                              verdict
     .data or .idx longer than marked                   cut: the rest was never marked, and is flushed again
@@ -256,7 +256,7 @@ class _Repair:
 def iter_frames(path: str, file: Readable, start: int, stop: int) -> Iterator[SegmentFrame]:
     """The adjacent frames in [start, stop) of a .data file, all of them verified.
 
-    Raises SegmentCorrupt at a frame that is invalid or ends after `stop`, once those in front of it have been taken.
+    Raises SegmentCorrupt at a frame that is invalid or ends after `stop`, after it has yielded those before it.
     Holds at most _CHUNK_BYTES, or one frame.
     """
     at, want = start, _CHUNK_BYTES

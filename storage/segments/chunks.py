@@ -14,7 +14,7 @@ from storage.segments.errors import SegmentCorrupt
 from storage.segments.handles import SegmentFiles
 
 CHUNK_BYTES = 4 << 20
-#: Bytes that are not wanted are read along rather than two reads made, up to so many between two frames.
+#: A gap of at most this many bytes between two wanted frames is read too: that is cheaper than a second read.
 GAP_BYTES = 64 << 10
 
 
@@ -36,7 +36,7 @@ class Chunk(NamedTuple):
 
 
 def columns(files: SegmentFiles, count: int) -> Columns:
-    """The first `count` entries. Raises SegmentCorrupt, also if they are sound but not adjacent."""
+    """The first `count` entries. Raises SegmentCorrupt, also if they are valid but not adjacent."""
     if not count:
         return Columns((), (), (), ())
     entries = files.entries(0, count)
@@ -61,7 +61,7 @@ def chunks(files: SegmentFiles, entries: Columns, wanted: Sequence[int]) -> Iter
     offsets, lens = entries.offsets, entries.lens
     begins = [offsets[number] for number in wanted]
     ends = [offsets[number] + lens[number] for number in wanted]
-    # The places after which a gap is too long to be read along.
+    # The positions before gaps that are too long to be read.
     stops = [at for at in range(1, len(wanted)) if begins[at] - ends[at - 1] > GAP_BYTES]
     start = 0
     for stop in (*stops, len(wanted)):

@@ -25,8 +25,8 @@ from storage.segments.names import SegmentId
 from storage.segments.writer import ActiveSegment, Frames
 from storage.state import BatchSlice, SliceColumns
 
-#: Frames of the log that are read, changed and written in one go: data that is in the processor's caches
-#: then is cheap, and copies of many MiB would only run through main memory four times.
+#: The most bytes of frames that are read, changed and written at a time. So few stay in the processor's caches; copies
+#: of many MiB would pass through main memory four times.
 PART_BYTES = 256 << 10
 _BEGIN = LENGTH.pack
 _APPEND = bytes((FrameType.APPEND,))
@@ -34,10 +34,10 @@ _FLAGS_AT = 5
 
 
 class Copy(NamedTuple):
-    """Records to be copied: `columns`, but for those whose bits of `dead` are set (from the first row's seq on).
+    """Records to be copied: `columns` without those whose bit in `dead` is set (counted from the first row's seq).
 
-    The segment, of the data directory `root`, is marked up to `end_seq`. `folder`: a segment of the log counts, so the
-    folder has been made, durably.
+    The segment, of the data directory `root`, is marked up to `end_seq`. `folder`: the log has a segment already, so
+    its folder exists durably.
     """
 
     root: str
@@ -56,9 +56,9 @@ class Copied(NamedTuple):
 
 
 def read(wal: WalReader, shard: int, job: Copy) -> Iterator[Frames]:
-    """The frames of the log that are to be appended, part by part, each read when it is asked for.
+    """The frames of the log to append, part by part. Each part is read on demand.
 
-    The first part has been read on return. Raises WalFileGone, FrameError, OSError, as asking for a part does.
+    The first part has been read on return. Raises WalFileGone, FrameError, OSError, also for later parts.
     """
     parts = _parts(wal, shard, job)
     return chain((next(parts),), parts)
@@ -72,10 +72,10 @@ def append(writer: ActiveSegment, parts: Iterator[Frames]) -> Copied:
 
 
 def copy_anew(fs: FileSystem, wal: WalReader, shard: int, job: Copy) -> Copied:
-    """Copy all of it into new files of a segment that no frame names yet: complete, synced and closed on return. Their
-    names are durable once the caller has synced the folder, once for many of them.
+    """Copy all of it into new files of a segment that no frame names yet: complete, synced and closed on return. The
+    caller makes their names durable: it syncs the folder, once for many files.
 
-    Raises as `read`, `open_writer` and `ActiveSegment.append`; the files may be left then, and count for nothing.
+    Raises as `read`, `open_writer` and `ActiveSegment.append`; then the files may be left, and do not count.
     """
     parts = read(wal, shard, job)
     with contextlib.closing(open_writer(fs, job, named=False)) as writer:
@@ -92,8 +92,8 @@ def open_writer(fs: FileSystem, job: Copy, *, named: bool = True) -> ActiveSegme
     try:
         return ActiveSegment.create(fs, job.root, job.id, folder=job.folder, named=named)
     except FileExistsError:
-        # Left by a turn that failed, or by a process that died in the middle: of both files or of one, their names
-        # durable or not. Nothing of them is marked.
+        # A failed attempt or a killed process has left them: one file or both, with durable names or not. No mark
+        # covers them.
         for ext in (names.DATA, names.IDX):
             with contextlib.suppress(FileNotFoundError):
                 fs.unlink(names.path(job.root, job.id, ext))
@@ -113,7 +113,7 @@ def _parts(wal: WalReader, shard: int, job: Copy) -> Iterator[Frames]:
             buffer = data
             table += _table_of(data, start, job.id.topic_id, group)
         yield _living(buffer, table, begin - first_seq, job.dead)
-        del found, buffer  # one part is in memory at a time, for which the processor has room, too
+        del found, buffer  # one part is in memory at a time, and fits into the processor's caches
 
 
 def _living(buffer: bytes, table: bytearray, number: int, dead: int) -> Frames:
@@ -179,7 +179,7 @@ def _portions(slices: list[BatchSlice]) -> Iterator[list[BatchSlice]]:
 
 
 def _pieces(slice_: BatchSlice) -> Iterator[BatchSlice]:
-    """A span that is larger than a part in pieces that are about as large as one, of at least one record each."""
+    """Split a slice that is larger than a part into pieces of about that size, of at least one record each."""
     size, count = total(slice_.sizes), len(slice_.sizes)
     if size <= PART_BYTES:
         yield slice_

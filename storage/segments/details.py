@@ -34,7 +34,7 @@ REMEMBERED_BYTES, REMEMBERED_SEGMENTS = MAX_BYTES * 2 // 3, 1024
 #: milliseconds on a busy broker, and in that time writes may evict several segments.
 AHEAD_SEGMENTS, AHEAD_RECORDS = 8, 60_000
 _LOOKS_A_SEGMENT = 32
-#: Loads ahead at a time: reads use the same threads.
+#: The most loads ahead at a time, because reads use the same threads.
 _LOADS_AHEAD = 2
 
 
@@ -77,7 +77,7 @@ class DetailsCache:
         return len(self._cache) < REMEMBERED_SEGMENTS and self._size_bytes() < REMEMBERED_BYTES
 
     def keep(self, log: Log, segment: Segment) -> None:
-        """The details of this segment, if it has any, count and are dropped like those that were loaded."""
+        """Count the details of this segment, if it has any, and drop them like loaded ones."""
         if segment.details is not None:
             self._cache[segment] = log
 

@@ -6,7 +6,7 @@ data zeroed, the delete byte set and a new checksum: a short text could be guess
 verifies every frame can continue. Lengths do not change, so offsets stay valid.
 
 Files are opened for each read and closed after it. A client that fetches a whole topic must not displace from
-`OpenSegments` what readers of records use, nor keep descriptors open for as long as it takes.
+`OpenSegments` what readers of records use, nor keep descriptors open during the whole download.
 
 Source: docs/reference/api.md#segments.
 """
@@ -189,7 +189,7 @@ def read_data(store: SegmentStore, id: SegmentId, cold: bool, end_seq: int, hidd
     data_path, idx_path = names.records_path(store.root, id), names.path(store.root, id, IDX)
     with _data_of(store, id, cold) as data, _opened(store, idx_path) as idx:
         files = SegmentFiles(id, (data_path, idx_path), data, idx)
-        if isinstance(data, PackedData):  # in its frames there are no delete bytes
+        if isinstance(data, PackedData):  # its frames have no delete bytes
             hidden |= data.deleted_bits()
         content = files.read_data(begin, end)
         out: bytearray | None = None

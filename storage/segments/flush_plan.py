@@ -62,7 +62,7 @@ def plan_flush(log: Log, options: Options) -> Plan | None:
 
 def plan_run(log: Log, options: Options, segments: int) -> list[Plan]:
     """The next records for the active segment and, as far as these fill it, for up to `segments` in all: each is full
-    when the next is begun. Empty as `plan_flush` is None.
+    when the next is begun. Empty where `plan_flush` returns None.
     """
     plan = plan_flush(log, options)
     if plan is None:

@@ -40,7 +40,7 @@ _log = structlog.get_logger("storage")
 
 #: Logs whose files are written at the same time: under load a copy mostly waits for the event loop.
 _SIDE_BY_SIDE = 8
-#: Segments that one round fills for a log, if it flushes no other; several logs share them.
+#: The most segments that one round fills; the logs that are due share them.
 _RUN_SEGMENTS = 64
 #: New segments of a run that are copied at the same time: their syncs share what the disk does for each.
 _COPIERS = 16
@@ -238,8 +238,8 @@ class Flusher:
         return plan_flush(log, self._logs.options) is not None
 
     async def _write(self, log: Log, run: list[Plan]) -> list[int]:
-        """Copy the frames into the segments' files: lengths of the .data of those from the front on that were copied.
-        The others, and all if there is none, must be tried again. Raises OSError of the first."""
+        """Copy the frames into the segments' files. Returns the .data lengths of those before the first that failed.
+        The others must be tried again. Raises the OSError of the first."""
         first, root = run[0], self._runtime.path
         lsn, measured = self._logs.shards[log.shard].applied_lsn, len(run) > 1 and self._details.wants(log)
         # The log is kept from here to the mark: records deleted meanwhile are live in these files.
@@ -277,7 +277,7 @@ class Flusher:
         return [done.data_bytes for done in copied]
 
     def _copy_lane(self, shard: int, jobs: Sequence[Copy]) -> list[Copied]:
-        """Runs on the pool for copies: one after the other, as far as they succeed."""
+        """Copy one after the other until one fails. Runs on the pool for copies."""
         done: list[Copied] = []
         with closing(self._logs.wal_files.apart()) as wal:
             for job in jobs:
@@ -387,7 +387,7 @@ async def _all(works: Iterable[Awaitable[Any]]) -> None:
     """Run them at the same time, all to their ends; then raises the first error."""
     several = [*works]
     if len(several) == 1:
-        # For one topic under full load: each loop turn saved is some ms.
+        # For one topic under full load, each iteration of the loop that is saved is some ms.
         await several[0]
         return
     for outcome in await asyncio.gather(*several, return_exceptions=True):

@@ -75,7 +75,7 @@ def path(root: str, id: SegmentId, ext: str) -> str:
 
 
 def records_path(root: str, id: SegmentId) -> str:
-    """The file with the segment's records; `data_file.open_data` reads it."""
+    """The file with the segment's records; `packed.open_data` reads it."""
     return path(root, id, id.records_ext)
 
 

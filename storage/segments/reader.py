@@ -106,7 +106,7 @@ class SegmentReader:
     def tagged(self, id: SegmentId, end_seq: int, match: TagMatch) -> list[int]:
         """Seqs of the live records whose tag matches, ascending. For sealed segments.
 
-        Makes the .tag sidecar if it is missing (not being able to write it is no error). For an active segment the
+        Makes the .tag sidecar if it is missing; failing to write it is no error. For an active segment the
         answer is correct too, but the sidecar is made again whenever the segment has grown.
         Raises SegmentCorrupt when the frame of a live record with a tag fails its check while the sidecar is made,
         because nobody can tell whether it matches.

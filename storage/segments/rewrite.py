@@ -31,7 +31,8 @@ _CHUNK_BYTES = 1 << 20
 
 
 class Rewritten(NamedTuple):
-    """The new generation. `damaged_seqs` fail their check, and were copied as they are: so they still do.
+    """The new generation. `damaged_seqs`: records that fail their check. They were copied unchanged, so they still fail
+    it.
 
     `packed_bytes`: length of the .zdata, 0 where there is a .data.
     """

@@ -27,7 +27,7 @@ class SegmentWorker:
         align: Callable[[], Awaitable[None]],
         housekeeping: Housekeeping,
     ) -> None:
-        """`reclaim` and `align` are called in each round: what they give back, housekeeping finds."""
+        """`reclaim` and `align` are called in each round. Housekeeping finds the segments that they free."""
         self._segments = segments
         self._logs = segments.logs
         self._flusher = flusher
@@ -46,7 +46,7 @@ class SegmentWorker:
         await self._run(everything=False)
 
     async def flush_all(self) -> None:
-        """Everything published is in segments on return, and housekeeping is done."""
+        """Move everything published into segments, and run housekeeping."""
         await self._run(everything=True)
 
     async def _run(self, *, everything: bool) -> None:
@@ -63,7 +63,7 @@ class SegmentWorker:
         self.rounds += 1
         self.last_seconds = (self._logs.clock.monotonic_ns() - begin) / 1e9
         await self._reclaim()
-        # On a full disk, steps that free space cannot wait.
+        # On a full disk, the steps that free space must not wait.
         full = any(shard.log.full for shard in self._logs.shards)
         if not full:
             await self._align()

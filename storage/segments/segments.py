@@ -34,7 +34,7 @@ class Segments:
         self.on_removed: Callable[[SegmentId, str], None] = _ignore
 
     def removed(self, id: SegmentId, tier: str) -> None:
-        """By a synced frame this segment is in no manifest any more: close its files, and let them be removed."""
+        """A synced frame has removed this segment from its manifest: close its files, and let them be removed."""
         self.store.forget(id)
         self.retired.append(id)
         self.on_removed(id, tier)

@@ -136,6 +136,6 @@ def _size(found: SegmentSlice) -> int:
     entry, data = found.entries[0], found.data
     _, _, _, _, _, node_len, tag_len, data_len = segment_frame.HEADER.unpack_from(data, 0)
     if segment_frame.OVERHEAD + node_len + tag_len + data_len != entry.len:
-        return max(0, entry.len - segment_frame.OVERHEAD)  # damaged: whoever reads it is told
+        return max(0, entry.len - segment_frame.OVERHEAD)  # damaged: reading it raises the error
     begin = segment_frame.HEADER_SIZE + node_len + tag_len
     return payload_size(data, begin, begin + data_len)

@@ -2,7 +2,7 @@
 
 A record is *withheld* when a client has deleted it: by tag or seq (a bit of the segment's `dead`, whether or not the
 files are flagged yet), or with everything below a seq (the floor of that cause; nothing is flagged for it). Records
-that a cap or ttl has removed are not withheld: readers drop what lies below `earliest_seq`.
+that a cap or ttl has removed are not withheld: readers drop records below `earliest_seq`.
 
 Source: docs/reference/api.md#segments.
 """

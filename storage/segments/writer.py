@@ -110,16 +110,15 @@ class ActiveSegment:
             self.end_seq, self.data_bytes, self._last_ts = end_seq, entry.end, entry.ts
         if (size := self._data.size()) < self.data_bytes:
             raise SegmentCorrupt(self._data_path, size, f"{self.data_bytes} bytes were marked")
-        self._ragged = True  # there may be bytes after the end
+        self._ragged = True  # bytes after the end may exist, and do not count
 
     def append(self, parts: Iterable[Frames]) -> None:
         """Add records from the log: on return both files are synced as far as end_seq, which is after the last one.
 
         The frames are verified, or known to be damaged; their seqs ascend from end_seq on. Seqs without a frame, and
-        those whose frames are dead, become entries without a record. A part is written before the next is asked for.
-
-        ValueError: the frames do not fit. OSError: the disk is full. Both, and what asking for a part raises: nothing
-        of it counts, and it may be tried again. SegmentBroken: a write or sync failed, now or earlier; nothing of it
+        those whose frames are dead, become entries without a record. A part is written before the next is requested.
+        ValueError: the frames do not fit. OSError: the disk is full. After both, and after an error of `parts`, nothing
+        of it counts, and the call may be repeated. SegmentBroken: a write or sync failed, now or earlier; nothing of it
         counts.
         """
         if self.broken:

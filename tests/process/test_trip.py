@@ -12,7 +12,7 @@ from loadtest.trip import OPERATIONS
 from tests.support.broker_process import ROOT
 
 #: Most calls and most files of each operation (docs/adr/0092-files-that-a-request-passes.md).
-LIMITS = {"append": (60, 15), "claim": (90, 20), "ack": (80, 18), "produce": (150, 25), "diff": (60, 15)}
+LIMITS = {"append": (60, 15), "claim": (90, 20), "ack": (80, 18), "produce": (110, 24), "diff": (60, 15)}
 #: On a crowded machine the work of timers can fall into every request of one count.
 REPEATS = 4
 

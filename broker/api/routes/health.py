@@ -20,7 +20,7 @@ from schemas import HealthAnswer, ReadyAnswer
 
 
 def health(request: Request) -> Answer:
-    """Many probes may ask at once, so this makes nothing that it need not make."""
+    """Answer a probe. Many may ask at once, so this creates no object that is not needed."""
     broker = request.broker
     cells = broker.cells
     return Answer(

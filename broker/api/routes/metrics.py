@@ -43,7 +43,7 @@ _RESPONSES: dict[int | str, dict[str, Any]] = {
     "/v0/metrics", Rule(READ), always=True, summary="Get metrics", response_class=Response, responses=_RESPONSES
 )
 async def get_metrics(current: Current) -> Response:
-    # One at a time: what is collected takes a few megabytes where there are many topics.
+    # One at a time: with many topics, the collected metrics take a few megabytes.
     async with current.broker.scraping:
         await yield_to_loop()
         found = [*reaching(families(current.broker), current.access)]

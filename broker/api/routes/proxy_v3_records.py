@@ -1,7 +1,8 @@
 """REST v3: records in, a receipt for each.
 
-The body of `…/records` is one object after another, and every one is written as it comes: the receipts stream back
-while the client is still sending. A repetition is the client's to avoid, or an Idempotency-Key's, for the whole body.
+The body of `…/records` is one object after another. Each is written when it arrives, and the receipts stream back while
+the client is still sending. A client that repeats a request must avoid duplicates itself, or send an Idempotency-Key,
+which is for the whole body.
 
 Source: docs/guides/rest-proxy.md.
 """
@@ -32,20 +33,20 @@ from broker.proxy import (
 from storage import InvalidRequest, RequestError, StorageError
 
 MULTI_STATUS: Final = 207
-#: What stands around a record, and Base64, in the longest object.
+#: Room for Base64, and for the text around a record, in the longest object.
 _AROUND_BYTES: Final = 64 * 1024
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,80}")
-#: A body that is there as a whole is worked on in pieces of this size.
+#: A body that has arrived as a whole is processed in pieces of this size.
 _PIECE_BYTES: Final = 256 * 1024
 _MAX_BATCH: Final = 1000
-#: Records of a stream that are split off, written and answered in one go.
+#: The most records of a stream that are written and answered at a time.
 _AT_ONCE: Final = 1000
-#: So much of a piece is looked through in one go: a record may have as few as two bytes.
+#: This much of a piece is split at a time: a record may have as few as two bytes.
 _STEP_BYTES: Final = 4 * 1024
 
 
 async def produce(request: Request) -> Answer:
-    """One receipt a line; the status is 200 once the first record may have been written."""
+    """Answer one receipt per line. The status is 200 as soon as the first record may have been written."""
     cluster_of(request)
     content_type = request.headers.get(b"content-type", b"application/json")
     if not is_json_type(content_type):
@@ -111,7 +112,7 @@ async def _written(request: Request, entries: Sequence[Entry], before: int, work
 
 
 async def produce_batch(request: Request) -> Answer:
-    """Write all records; for each that was not written, the answer has the reason."""
+    """Write all records. For each record that was not written, the answer has the reason."""
     cluster_of(request)
     entries = await v3_records.entries_of(await request.read_body())
     ids = [each.id for each in entries]
@@ -155,7 +156,7 @@ async def _produced(request: Request, entries: Sequence[Entry], before: int, wor
             results = [ProducedRecord(None, None, failure["error_code"], failure["message"])] * len(batch.keys)
     written = iter(zip(results, batch.keys, batch.values, strict=True))
     receipts: list[dict[str, Any]] = []
-    work = Slices()  # it had to wait, as others had that come back now
+    work = Slices()  # it had to wait, like others that continue at the same time
     for index, entry in enumerate(entries):
         await work.done(0)
         if index in refused:

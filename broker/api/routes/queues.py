@@ -1,4 +1,4 @@
-"""Looking after queues: the control plane of jobs."""
+"""Administration of queues: the control plane of jobs."""
 
 from __future__ import annotations
 

@@ -118,10 +118,10 @@ def _partitions_of(call: Call, wanted: CreateTopicsCreatableTopic) -> int:
 
 
 def _check_brokers(call: Call, ids: list[int]) -> None:
-    """A topic lives in the cell that its name says, which carries this out."""
+    """Check the requested brokers: a topic is in the cell that its name determines, which carries this out."""
     here = node_id(call.broker)
     if ids != [here]:
-        only = ", the only one" if call.broker.cells is None else ", where a topic of this name lives"
+        only = ", the only one" if call.broker.cells is None else ", which has topics of this name"
         raise Refused(ErrorCode.INVALID_REPLICATION_ASSIGNMENT, f"Replicas must be on broker {here}{only}.")
 
 

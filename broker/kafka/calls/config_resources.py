@@ -40,8 +40,8 @@ async def resources(call: Call, request: ListConfigResourcesRequest) -> ListConf
 
 
 async def _resources(call: Call, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
-    """List topics, groups with a config, and this node, as far as the key covers them: of the requested types, or of
-    all."""
+    """List the topics, the groups with a config, and this node, as far as the key covers them: only the requested
+    types, or all."""
     if not may(call.access, READ):
         return ListConfigResourcesResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     found: list[ListConfigResourcesConfigResource] = []

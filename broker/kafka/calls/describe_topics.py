@@ -105,7 +105,7 @@ def _described(call: Call, topic: Topic, numbers: range) -> DescribeTopicPartiti
 def _merged(
     found: Sequence[DescribeTopicPartitionsResponse], request: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:
-    """One answer from those of the cells. It ends where the first of them was cut off, or where it is full."""
+    """One answer from those of the cells. It ends where the first of them was truncated, or where it is full."""
     answer = DescribeTopicPartitionsResponse()
     room = max(1, min(request.response_partition_limit, MAX_PARTITIONS))
     cut = min((each.next_cursor for each in found if each.next_cursor), key=_position, default=None)

@@ -185,7 +185,7 @@ async def _deleted(call: Call, name: str, asked: DeleteRecordsPartition) -> Dele
 async def _deleted_elsewhere(
     call: Call, not_mine: NotMine, name: str, asked: DeleteRecordsPartition
 ) -> DeleteRecordsPartitionResult:
-    """Pass it on to the cell of a partition of a topic of this cell."""
+    """Forward the request to the cell of the partition, which belongs to a topic of this cell."""
     cells, cell = call.broker.cells, int(not_mine.detail["cell"])
     request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name=name, partitions=[asked])])
     try:

@@ -108,7 +108,7 @@ _topics_of_cells = spread(
         error_code=code, name=asked.name or "", topic_id=asked.topic_id
     ),
     into=[("topics", "topics")],
-    patience_s=0,  # later requests of the connection wait for the answer, and clients ask again
+    patience_s=0,  # later requests of the connection wait for this answer, and clients repeat the request
 )
 
 

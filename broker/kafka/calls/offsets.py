@@ -158,7 +158,7 @@ async def _of_group(call: Call, group_id: str, wanted: list[tuple[str, list[int]
         else:
             async for name, partitions in in_slices(wanted):
                 topics[name] = await _fetch_in(call, group_id, name, partitions)
-    except StorageError as error:  # of another cell: an answer without its offsets would reset them
+    except StorageError as error:  # in another cell: an answer without its offsets would reset them
         return OffsetFetchResponseGroup(group_id=group_id, error_code=code_of_commit(error))
     return OffsetFetchResponseGroup(group_id=group_id, topics=[_topic(name, found) for name, found in topics.items()])
 

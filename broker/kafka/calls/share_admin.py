@@ -51,7 +51,7 @@ _NOTHING_BEGUN: Final = -1
 
 
 async def _refusal(call: Call, group_id: str) -> tuple[ErrorCode, str | None]:
-    """The error if the group cannot be described. What another cell passes on was judged by the coordinator."""
+    """The error if the group cannot be described. The coordinator has checked requests that another cell forwards."""
     if call.hops:
         return ErrorCode.NONE, None
     shares = call.broker.kafka_shares

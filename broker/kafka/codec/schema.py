@@ -170,7 +170,7 @@ def _typed(hint: Any, version: int, flexible: bool, where: str) -> tuple[Read, W
 
 
 def _or_null(read_one: Read, write_one: Write) -> tuple[Read, Write]:
-    """The same for a structure that may be null: a byte in front of it tells."""
+    """The same for a structure that may be null: a byte before it says so."""
 
     def read(reader: Reader) -> Any:
         return read_one(reader) if reader.int8() >= 0 else None

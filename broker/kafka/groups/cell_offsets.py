@@ -1,8 +1,9 @@
 """Committed offsets of the groups of a set of cells: each is a cursor in the cell that has its partition.
 
 The group's coordinator, in the group's home cell, asks the other cells. A commit carries the generation of the group:
-the partition's cell refuses one of an earlier generation than it has seen, which was on its way while the group went
-on. What it has seen is in memory, since no commit is on its way any more when the cell has started again.
+the partition's cell refuses a commit of an earlier generation than the newest it has seen. Such a commit was in flight
+while the group continued. The newest generation is in memory only, because no commit is in flight any more when the
+cell has restarted.
 
 Only the coordinator ends a group: it deletes the offsets in all cells, or keeps the group if one cannot be reached.
 

@@ -428,7 +428,7 @@ class Coordinator:
                 self._after_event(hosted)
 
     async def _pass_on(self, group_id: str, record: GroupRecord) -> None:
-        """Give a group to its home cell: this directory had it before it became a cell."""
+        """Send a group to its home cell: this directory had it before it became a cell."""
         assert self._cells is not None
         await self._cells.peers.call(self._cells.home(group_id), ADOPT, [group_id, record.encode()])
         await self._engine.states.delete(KIND, group_id)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 #: The largest answer, unless its only job is larger.
 MAX_BYTES: Final = 64 << 20
-#: The largest range of offsets in a batch, and the largest delivery count.
+#: The largest range of offsets in a batch, and the largest delivery count that fits the protocol.
 _MAX_DELTA: Final = 1 << 30
 _MAX_COUNT: Final = (1 << 15) - 1
 

@@ -2,8 +2,8 @@
 
 A member joins at the coordinator, in the home cell of its group, and fetches jobs from the nodes that lead its queues.
 It has a session with each of them. When it leaves, or is overdue, the coordinator tells the other cells, which end
-theirs. One that is not told, because it is away, gives the jobs back when their leases end. The group of a queue is
-durable in the queue's cell, and the config of a group in its home cell.
+their sessions. A cell that cannot be reached gives the jobs back when their leases end. The group of a queue is durable
+in the queue's cell, and the config of a group in its home cell.
 
 Source: docs/cells.md#kafka-clients.
 """
@@ -32,7 +32,7 @@ FIND: Final = "kafka_share_find"
 CONFIG: Final = "kafka_share_config"
 RELEASE: Final = "kafka_share_release"
 LEFT: Final = "kafka_share_left"
-#: The most groups, and topics, about which the cells remember what others said.
+#: The most groups, and the most topics, whose answers from other cells are remembered.
 _MAX_REMEMBERED: Final = 10_000
 
 
@@ -67,7 +67,7 @@ class CellShares(Shares):
         await self._configs.look(group_id)
 
     async def find(self, names: Sequence[str]) -> list[bytes]:
-        """While a cell is away, its topics count as they were."""
+        """While a cell cannot be reached, its last known topics count."""
         by_cell: dict[int, list[str]] = {}
         for name in names:
             by_cell.setdefault(self._cells.owner(name), []).append(name)
@@ -116,7 +116,7 @@ class CellShares(Shares):
         return super().queues(group_id) | self._elsewhere.of(group_id)
 
     def groups(self) -> dict[str, set[str]]:
-        """Those that this node coordinates."""
+        """The groups that this node coordinates."""
         found = super().groups()
         for group_id, topics in self._elsewhere.all():
             found[group_id] = found.get(group_id, set()) | topics
@@ -125,7 +125,7 @@ class CellShares(Shares):
     # -- for other cells -----------------------------------------------------------------------------------------------
 
     async def _serve_topics(self, group_id: str | None) -> dict[str, list[str]]:
-        """A group's queues, and what its members here want: they are here if this is its home cell."""
+        """A group's queues, and the topics that its members want. The members are here if this is the home cell."""
         found: dict[str, set[str]] = {}
         for owner, topic in self.owners.all():
             if group_id in (None, owner):
@@ -157,7 +157,8 @@ class CellConfigs(Configs):
         self._seen: dict[str, tuple[float, ShareGroupConfig]] = {}
 
     async def look(self, group_id: str) -> None:
-        """Ask the home cell. While that is away, what it said last applies. Raises Unavailable if it said nothing."""
+        """Ask the home cell. While it cannot be reached, its last answer applies. Raises Unavailable if there is
+        none."""
         home = self._cells.home(group_id)
         asked = self._seen.get(group_id)
         if home == self._cells.me or (asked is not None and monotonic() - asked[0] < FRESH_S):

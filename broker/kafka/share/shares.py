@@ -80,7 +80,7 @@ class Shares:
         return ErrorCode.NONE
 
     async def look(self, group_id: str | None) -> None:
-        """Find out what the group has in other cells (None: each group), for the methods that do not wait. Raises
+        """Find the queues of the group in other cells (None: of each group), for the methods that do not wait. Raises
         Unavailable."""
 
     async def look_up_config(self, group_id: str) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from broker.kafka.node import Node
 
 METHOD: Final = "kafka_request"
-#: How often a request is passed on at most: to the home cell of a name, and from there to the cell that has it.
+#: The most times that a request is passed on: to the home cell of a name, and from there to the cell that has it.
 MAX_HOPS: Final = 2
 #: How long a request waits for a cell that is restarting, and how often it tries again.
 PATIENCE_S: Final = 5.0

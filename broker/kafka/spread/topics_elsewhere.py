@@ -1,4 +1,5 @@
-"""The topics in other cells that groups have offsets for, as those cells last said. For code that cannot wait.
+"""The topics in other cells that groups have offsets for, by the last answers of those cells. For code that cannot
+wait.
 
 The other cells are asked again when a decision needs an answer and the last one is older than a few seconds.
 """

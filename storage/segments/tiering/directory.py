@@ -107,7 +107,7 @@ class DirectoryStore:
                 return
             for path in (target + TMP_SUFFIX, target):
                 self._unlink(path)
-            # Also for what was found gone: whoever unlinked it may have been killed before this.
+            # Also for a file that was gone already: the process that unlinked it may have been killed before this.
             self._fs.sync_dir(folder)
             with contextlib.suppress(OSError):
                 self._remove_empty(folder)
@@ -145,7 +145,7 @@ class DirectoryStore:
         parent = self._root
         for name in key.split("/")[:-1]:
             path = f"{parent}/{name}"
-            # Another put may make it at the same time; one made by a killed process may owe its entry.
+            # Another put may make it at the same time. The entry of one that a killed process made may not be durable.
             with contextlib.suppress(FileExistsError):
                 self._fs.mkdir(path)
             self._fs.sync_dir(parent)
@@ -231,7 +231,7 @@ class DirectoryStore:
 
 
 def _pieces(key: str, source: Readable) -> Iterator[bytes]:
-    """What a local file holds. Raises ColdUnavailable when it cannot be read."""
+    """The content of a local file, piece by piece. Raises ColdUnavailable when it cannot be read."""
     offset = 0
     while True:
         try:

@@ -52,7 +52,7 @@ BYTES_PER_S = 1 << 20
 PART_BYTES = 8 << 20
 PARTS_AT_ONCE = 4
 
-#: Only this of an error's text is passed on: an HTTP status, a network error, and a word such as SlowDown.
+#: The parts of an error's text that are passed on: an HTTP status, a network error, a word such as SlowDown.
 _STATUS = re.compile(r"\b(?:status|HTTP status)[^0-9\n]{0,40}([1-5]\d\d)\b|\b([45]\d\d) [A-Z][a-z]+")
 _NETWORK = re.compile(r"HttpError \{\s*kind: ([A-Za-z]{1,20})")
 _CODE = re.compile(r"<Code>([A-Za-z]{1,60})</Code>")

@@ -1,4 +1,4 @@
-"""The work to be done in the cold store for one log, and how it is found again after a start.
+"""The unfinished work in the cold store for one log, and how a start finds it again.
 
 Source: docs/reference/format.md#cold-tier.
 """

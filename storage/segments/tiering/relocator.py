@@ -2,7 +2,7 @@
 
 The steps for one segment, each durable before the next:
 
-    1  write .len and .tag, which stay local  crash: there are derived files more
+    1  write .len and .tag, which stay local  crash: more derived files exist
     2  put .data and .idx, read them back     crash: objects that no manifest names: put again, or removed later
     3  Segment{tier: cold}                    from here on reads use the store, unless they find a local .data
     4  unlink the local .data                 crash before: the next start does it
