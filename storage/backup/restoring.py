@@ -358,10 +358,9 @@ class _Restoration:
         catalog.next_topic_id = max(catalog.next_topic_id, cell << CELL_SHIFT | self._time.now_ms())
         for topic in catalog.topics.values():
             for log in topic.logs:
-                log.epoch = catalog.next_topic_id
+                log.renew(catalog.next_topic_id, log.head)
                 catalog.next_topic_id += 1
                 log.reserved = log.head
-                log.section = None
         for topic_id in (*catalog.superseded, *catalog.pending_deletes):
             remove_folder(self._fs, self._root, topic_id)
         catalog.pending_deletes.clear()

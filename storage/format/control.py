@@ -33,7 +33,10 @@ class TopicCreate(Control, frozen=True):
 
 
 class ConfigUpdate(Control, frozen=True):
-    """A topic's settings are replaced; `epoch` may be renewed by salvage or restore. Absent paused = unchanged."""
+    """A topic's settings are replaced; `epoch` may be renewed by salvage or restore. Absent paused = unchanged.
+
+    `renewed_at`: the epoch is renewed, and this was the log's head then.
+    """
 
     name: str
     topic: int
@@ -42,6 +45,7 @@ class ConfigUpdate(Control, frozen=True):
     epoch: int
     config: dict[str, Any]
     paused: bool | None = None
+    renewed_at: int | None = None
 
 
 class TopicDelete(Control, frozen=True):
@@ -140,7 +144,8 @@ class Batch(Control, frozen=True):
 class RouterCreate(Control, frozen=True):
     """In dest's log: a router is created, or an existing one gets another definition (then the cursor stays).
 
-    `source_cursor`: the router does not copy records of the source up to here.
+    `source_cursor`: the router does not copy records of the source up to here. `source_epoch`: that of a source in
+    another cell, for a new router.
     """
 
     router_id: int
@@ -149,6 +154,7 @@ class RouterCreate(Control, frozen=True):
     source_id: int
     dest_id: int
     source_cursor: int
+    source_epoch: int | None = None
 
 
 class RouterDelete(Control, frozen=True):
@@ -158,10 +164,14 @@ class RouterDelete(Control, frozen=True):
 
 
 class RouterCursor(Control, frozen=True):
-    """In dest's log, in the batch of the copies: records of the source up to `source_seq` are done."""
+    """In dest's log, in the batch of the copies: records of the source up to `source_seq` are done.
+
+    `source_epoch`: a source in another cell has this epoch from here on.
+    """
 
     router_id: int
     source_seq: int
+    source_epoch: int | None = None
 
 
 class Consumer(Control, frozen=True):

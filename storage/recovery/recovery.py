@@ -324,9 +324,8 @@ def _reconcile_projections(catalog: Catalog, *, clean: bool) -> list[int]:
 
 
 def _renew_epoch(catalog: Catalog, log: Log) -> None:
-    log.epoch = catalog.next_topic_id
+    log.renew(catalog.next_topic_id, log.head)
     catalog.next_topic_id += 1
-    log.section = None
 
 
 def _renew_remembered(catalog: Catalog, options: Options, last_ts: int, now_ms: int) -> None:

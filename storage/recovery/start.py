@@ -92,6 +92,7 @@ def _config_update(topic: Topic) -> control.ConfigUpdate:
         partitions=topic.config.partitions,
         epoch=topic.log.epoch,
         config=topic.config.to_map(),
+        renewed_at=topic.log.renewals[-1][1],
     )
 
 

@@ -58,6 +58,8 @@ class Begin(NamedTuple):
     live_floor: int
     #: It was made for the router.
     made: bool = False
+    #: Its epoch, if it is in another cell.
+    epoch: int | None = None
 
     def cursor(self, definition: Definition) -> int:
         """Where the router begins. Records lost or deleted before that are not a loss of the router."""
@@ -241,6 +243,7 @@ class RouterAdmin:
             source_id=begin.topic_id,
             dest_id=dest.topic_id,
             source_cursor=old.position if old is not None else begin.cursor(definition),
+            source_epoch=begin.epoch if old is None else None,
         )
         encoded = encode_controls([value], dest.topic_id, logs.now_ms())
         await logs.submit_controls(dest.log, encoded, generation=shard.generation)

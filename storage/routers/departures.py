@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import kernel
-from storage.errors import TopicNotFound
+from storage.errors import EpochConflict, TopicNotFound
 from storage.log import Logs
 from storage.platform import Method
 from storage.records import FrameRecords, ReadQuery, StoredRecord, TopicConfig, TopicType, parts_of
@@ -54,8 +54,8 @@ class Departures:
         self._logs.check_open()
         return self._logs.catalog.by_id.get(topic_id)
 
-    async def _begin(self, argument: Any) -> tuple[int, int, int, bool]:
-        """(topic_id, head, first live seq, whether it was made now) of the topic of that name."""
+    async def _begin(self, argument: Any) -> tuple[int, int, int, bool, int]:
+        """(topic_id, head, first live seq, whether it was made now, epoch) of the topic of that name."""
         name = argument
         self._logs.check_open()
         check_unpartitioned(self._logs.catalog, name, "the source of a router", "source")
@@ -64,7 +64,7 @@ class Departures:
         if there is None or there.provisional:
             made = await self._topics.put(name, TopicConfig() if there is None else there.config)
         topic = self._logs.topic(name)
-        return topic.topic_id, topic.log.head, topic.log.marks.live_floor, made
+        return topic.topic_id, topic.log.head, topic.log.marks.live_floor, made, topic.log.epoch
 
     async def _unmake(self, argument: Any) -> None:
         """Delete a topic that was made for a refused router, unless it is used by now."""
@@ -72,9 +72,9 @@ class Departures:
         if self._find(topic_id) is not None:
             await self._topics.delete(name, if_empty=True)
 
-    async def _wait(self, argument: Any) -> tuple[int, bool] | None:
-        """(head, whether it is a queue) of the topic, as soon as its head is above `seq` or the wait is over. None if
-        it is gone."""
+    async def _wait(self, argument: Any) -> tuple[int, bool, int, list[tuple[int, int]]] | None:
+        """(head, whether it is a queue, epoch, renewed epochs as in `Log.renewals`) of the topic, as soon as its head
+        is above `seq` or the wait is over. None if it is gone."""
         topic_id, seq, wait_s = argument
         topic = self._find(topic_id)
         if topic is None:
@@ -84,23 +84,28 @@ class Departures:
                 await self._logs.publisher.wait(topic, seq, wait_s * 1000)
             except TopicNotFound:
                 return None
-        return topic.log.head, topic.config.type is TopicType.QUEUE
+        log = topic.log
+        return log.head, topic.config.type is TopicType.QUEUE, log.epoch, log.renewals
 
-    async def _caught_up(self, argument: Any) -> tuple[int, list[str]] | None:
-        """(head, blocked routers) of the topic, once it has what its own sources have now. None if it is gone."""
+    async def _caught_up(self, argument: Any) -> tuple[int, list[str], int] | None:
+        """(head, blocked routers, epoch) of the topic, once it has what its own sources have now. None if it is
+        gone."""
         topic_id, hops = argument
         topic = self._find(topic_id)
         if topic is None:
             return None
         blocked = await self._waiting.wait_caught_up(topic_id, hops)
-        return topic.log.head, blocked
+        return topic.log.head, blocked, topic.log.epoch
 
     async def _read(self, argument: Any) -> list[Any] | None:
-        """Records for a router, as `ForeignSource.read` takes them. None if the topic is gone."""
-        topic_id, router_id, from_seq, limit, max_bytes, tag = argument
+        """Records for a router, as `ForeignSource.read` takes them. None if the topic is gone. Raises EpochConflict if
+        `from_seq` is of another epoch."""
+        topic_id, router_id, from_seq, limit, max_bytes, tag, epoch = argument
         topic = self._find(topic_id)
         if topic is None:
             return None
+        if epoch != topic.log.epoch:
+            raise EpochConflict(topic.name, epoch, topic.log.epoch)
         source, readers = self._source(topic)
         if len(readers) < MAX_READERS:
             readers.add(router_id)

@@ -22,7 +22,7 @@ from storage.records import ReadQuery, StoredRecord, TopicType
 from storage.routers.copies import Copies, FrameCopies, copies_of
 from storage.routers.sources import ForeignSource, ForeignSources, OwnSource, Source, SourceGone
 from storage.routers.windows import Windows
-from storage.routers.writing import CopyWrite, fitting, lose, persist
+from storage.routers.writing import CopyWrite, fitting, lose, persist, rejoin
 from storage.state import Topic
 from storage.state.routers import Router
 from storage.telemetry import Tracer, moving
@@ -140,8 +140,11 @@ class Forwarder:
         if self._logs.shards[dest.log.shard].log.failed is not None:
             self._block("storage_failed")  # nothing is written there before the next start
             return False
-        if isinstance(source, ForeignSource) and not source.known:
-            return False
+        if isinstance(source, ForeignSource):
+            if not source.known:
+                return False
+            if source.epoch != self.router.source_epoch:
+                return True
         return self.router.position < source.head
 
     async def _run(self) -> None:
@@ -199,6 +202,9 @@ class Forwarder:
         router, source, dest = self.router, self.source(), self._logs.catalog.by_id.get(self.router.dest_id)
         if source is None or dest is None:
             raise RouterNotFound(router.name)
+        if isinstance(source, ForeignSource) and source.epoch != router.source_epoch:
+            await self._rejoin(dest, source)
+            return
         began_ns, limit = self._logs.clock.monotonic_ns(), self._batch_limit
         if router.blocked is not None and isinstance(source, ForeignSource):
             limit = PROBE_RECORDS  # records that the destination refuses are not kept meanwhile, but read again
@@ -250,6 +256,13 @@ class Forwarder:
         share = others_ns // (self._copy_ns * max(1, self._forwarding.running))
         most = min(MOST_RECORDS, logs.options.wal_queue_frames // _OF_QUEUE)
         self._batch_limit = max(MIN_BATCH_RECORDS, min(share, most))
+
+    async def _rejoin(self, dest: Topic, source: ForeignSource) -> None:
+        self._writing = True
+        try:
+            await rejoin(self._logs, dest, self.router, source.still_valid(self.router), source.epoch)
+        finally:
+            self._writing = False
 
     async def _write_cursor(self, dest: Topic) -> None:
         self._writing = True

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import structlog
 
 import kernel
-from storage.errors import RecordCorrupt, StorageError
-from storage.format import control
-from storage.log import EncodedUnit, Logs, Unit, encode_controls
+from storage.errors import EpochConflict, RecordCorrupt, StorageError
+from storage.log import EncodedUnit, Logs, Unit
 from storage.records import Durability, FrameRecords, ReadQuery, ReadResult, StoredRecord, Tombstone, TopicType, cell_of
 from storage.routers.windows import Windows
 from storage.state import Topic, tag_predicate
@@ -148,6 +147,9 @@ class ForeignSource:
         self.is_queue = False
         #: Whether the other cell has answered about it since this process started.
         self.known = False
+        #: Its epoch, and renewed epochs as in `Log.renewals`, as the other cell said last.
+        self.epoch = 0
+        self._renewals: list[tuple[int, int]] = []
         self.gone = False
         self._task: asyncio.Task[None] | None = None
 
@@ -166,7 +168,6 @@ class ForeignSource:
     async def _watch(self) -> None:
         backoff_s, routes = MIN_BACKOFF_S, self._logs.catalog.routes
         while not self.gone:
-            cursors = [(router, router.cursor) for router in routes.out_of.get(self.topic_id, ())]
             try:
                 # The first answer comes at once.
                 argument = [self.topic_id, self.head, WAIT_S if self.known else 0.0]
@@ -174,7 +175,8 @@ class ForeignSource:
             except Exception as error:
                 self.known = False
                 if not isinstance(error, StorageError):
-                    _log.exception("router_failed", router=[router.name for router, _ in cursors])
+                    names = [router.name for router in routes.out_of.get(self.topic_id, ())]
+                    _log.exception("router_failed", router=names)
                 self._changed(self.topic_id, error.code if isinstance(error, StorageError) else "internal")
                 await self._logs.clock.sleep(backoff_s)
                 backoff_s = min(MAX_BACKOFF_S, backoff_s * 2)
@@ -183,45 +185,54 @@ class ForeignSource:
             if found is None:
                 self.gone = True
             else:
-                head, self.is_queue = found
+                head, self.is_queue, self.epoch, self._renewals = found
                 if not self.known:
                     self.head, self.known = head, True
-                    await self._rejoin(head, cursors)
+                    self._continue_at(head)
                 self.head = max(self.head, head)
             self._changed(self.topic_id, None)
 
-    async def _rejoin(self, head: int, cursors: list[tuple[Router, int]]) -> None:
-        """The first answer since the start. A router whose copies were in memory only continues at the head. So does
-        one that had come further than the topic has: salvage has lost records there, whose seqs are assigned again."""
-        logs = self._logs
-        for router, cursor in cursors:
-            dest = logs.catalog.by_id.get(router.dest_id)
-            if dest is None or not (router.from_head or cursor > head):
-                continue
-            router.from_head = False
-            router.cursor = router.position = head
-            dest.log.section = None
-            if not dest.log.ephemeral:
-                value = control.RouterCursor(router_id=router.router_id, source_seq=head)
-                encoded = encode_controls([value], dest.topic_id, logs.now_ms(), durable=False)
-                with suppress(StorageError):  # the next start finds the same
-                    await asyncio.shield(logs.submit_controls(dest.log, encoded, needs_sync=False))
+    def _continue_at(self, head: int) -> None:
+        """Routers whose copies were in memory only continue at the head of the first answer since the start."""
+        routes = self._logs.catalog.routes
+        for router in routes.out_of.get(self.topic_id, ()):
+            if router.from_head:
+                router.from_head = False
+                router.cursor = router.position = head
+                router.source_epoch = 0  # the forwarder writes the cursor, before it reads
+                self._logs.catalog.by_id[router.dest_id].log.section = None
+
+    def still_valid(self, router: Router) -> int:
+        """The cursor of a router in this epoch of the source. It is lower if the router had come further than the
+        topic did before its epoch was renewed: the seqs from there on are assigned anew."""
+        if not router.source_epoch:
+            return min(router.cursor, self.head)
+        later = self._renewals
+        for number, (epoch, _) in enumerate(later):
+            if epoch == router.source_epoch:
+                later = later[number + 1 :]
+                break
+        return min([router.cursor, *(head for _, head in later)])
 
     async def _call(self, method: str, argument: Any, timeout_s: float = WAIT_S + ANSWER_S) -> Any:
         return await self._neighbours.call(cell_of(self.topic_id), method, argument, timeout_s=timeout_s)
 
-    async def caught_up(self, hops: int) -> tuple[int, list[str]]:
-        """(its head, blocked routers into it), once it has what its own sources have now. Raises StorageError."""
+    async def caught_up(self, router: Router, hops: int) -> tuple[int, list[str]]:
+        """(its head, blocked routers into it), once it has what its own sources have now. Raises StorageError;
+        EpochConflict while the router's position is of another epoch."""
         found = await self._call("source_caught_up", [self.topic_id, hops])
         if found is None:
             return 0, []
-        head, blocked = found
+        head, blocked, epoch = found
+        if epoch != router.source_epoch:
+            raise EpochConflict(router.definition.source, router.source_epoch, epoch)
         self.head = max(self.head, head)
         return head, blocked
 
     async def read(self, query: ReadQuery, router: Router) -> tuple[ReadResult, int]:
         tag = None if query.tag is None else tag_predicate(query.tag)
         argument = [self.topic_id, router.router_id, query.from_seq, query.limit, query.max_bytes, tag]
+        argument.append(router.source_epoch)
         async with self._reading:
             found = await self._call("source_read", argument)
         if found is None:

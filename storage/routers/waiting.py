@@ -104,7 +104,7 @@ class Waiting:
         if source is None or router.blocked is not None:
             return 0
         try:
-            head, blocked = await source.caught_up(hops - 1)
+            head, blocked = await source.caught_up(router, hops - 1)
         except StorageError:
             away.add(router.name)
             return 0

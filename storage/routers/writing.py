@@ -137,10 +137,23 @@ async def persist(logs: Logs, dest: Topic, router: Router) -> None:
 
     Raises Unavailable. Then a restart examines the same records again, with the same result.
     """
+    await _write_cursor(logs, dest, control.RouterCursor(router_id=router.router_id, source_seq=router.position))
+
+
+async def rejoin(logs: Logs, dest: Topic, router: Router, cursor: int, epoch: int) -> None:
+    """Write that the router continues at `cursor` of this epoch of its source. None of its copies may be on their way.
+
+    Raises Unavailable. Copies after that are behind it in the log.
+    """
+    value = control.RouterCursor(router_id=router.router_id, source_seq=cursor, source_epoch=epoch)
+    await _write_cursor(logs, dest, value)
+    router.position = router.cursor
+
+
+async def _write_cursor(logs: Logs, dest: Topic, value: control.RouterCursor) -> None:
     log = dest.log
     if log.ephemeral:
-        set_cursor(logs, router, router.position)
+        logs.catalog.move_router(log.topic_id, value, 0)
         return
-    value = control.RouterCursor(router_id=router.router_id, source_seq=router.position)
     encoded = encode_controls([value], log.topic_id, logs.now_ms(), durable=False)
     await asyncio.shield(logs.submit_controls(log, encoded, needs_sync=False))

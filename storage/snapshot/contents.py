@@ -82,6 +82,7 @@ class Section(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     consumers: list[ConsumerSection] = []
     producers: list[ProducerSection] = []
     states: list[tuple[str, str, bytes]] = []
+    renewals: list[tuple[int, int]] = []
 
 
 class Body(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -174,6 +175,7 @@ def capture(topic: Topic, now_ms: int, routers: Iterable[Router] = (), *, clean:
         consumers=consumer_section.capture(log.consumers),
         producers=log.producers.capture(head) if log.producers is not None else [],
         states=log.states.capture() if log.states is not None else [],
+        renewals=[*log.renewals],
     )
     encoded = _encoder.encode(section)
     if log.keys is None and not (clean and volatile):  # the rest of a key's window changes with time
@@ -214,6 +216,7 @@ def restore(catalog: Catalog, section: Section, created_ms: int) -> Topic:
     log.head = log.assigned_head = section.head_seq
     log.durable_head = section.head_seq
     log.reserved = section.reserved
+    log.renewals = [*section.renewals]
     log.last_ts = section.last_ts
     log.last_write_ts = section.last_write_ts
     log.marks.merge(section.floors, section.loss)

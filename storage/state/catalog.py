@@ -306,7 +306,10 @@ class Catalog:
         topic.config = TopicConfig.from_map(value.config)
         if value.paused is not None:
             topic.paused = value.paused
-        topic.log.epoch = value.epoch
+        if value.renewed_at is not None:
+            topic.log.renew(value.epoch, value.renewed_at)
+        else:
+            topic.log.epoch = value.epoch
         if topic.log.queue is not None:
             topic.log.queue.review(limits_of(topic.config))
         topic.log.set_ephemeral(topic.config.durability is Durability.EPHEMERAL)

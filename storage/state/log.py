@@ -36,6 +36,8 @@ from storage.state.watermarks import LossRange, Watermarks
 _UNCACHED_EVERY = 1024
 #: When at least one seq in this many is wanted, all seqs between the first and the last are examined at once.
 _DENSE = 4
+#: The most renewed epochs that a log remembers.
+_MAX_RENEWALS = 16
 #: Events of a Lease that open or close moves.
 _MOVING = frozenset({"dead", "released"})
 
@@ -75,6 +77,7 @@ class Log:
         "partition",
         "producers",
         "queue",
+        "renewals",
         "reserved",
         "section",
         "shard",
@@ -91,6 +94,8 @@ class Log:
         self.partition = partition
         self.shard = shard
         self.epoch = epoch
+        #: Renewed epochs, ascending, each with the head when it began: later seqs may have been others before.
+        self.renewals: list[tuple[int, int]] = []
         self.usage = usage
         self.ephemeral = False
         #: Replay: the first record found in the WAL of an ephemeral log whose class was being changed.
@@ -128,6 +133,17 @@ class Log:
         self.uncached_below = 0
         #: The last encoded snapshot section; None = changed since.
         self.section: bytes | None = None
+
+    def renew(self, epoch: int, head: int) -> None:
+        """The log has a new epoch. Seqs above `head` may be assigned anew."""
+        if epoch == self.epoch and self.renewals:
+            return  # it is known before its frame is written
+        self.epoch = epoch
+        self.renewals.append((epoch, head))
+        if len(self.renewals) > _MAX_RENEWALS:
+            (_, earlier), (second, later) = self.renewals[:2]
+            self.renewals[:2] = [(second, min(earlier, later))]
+        self.section = None
 
     @property
     def earliest_seq(self) -> int:

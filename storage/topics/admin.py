@@ -423,7 +423,9 @@ class TopicAdmin:
     def _cursors(self, topic: Topic) -> list[control.RouterCursor]:
         """The cursors of routers into a topic that was in memory only: from now on its log has them."""
         return [
-            control.RouterCursor(router_id=router.router_id, source_seq=router.cursor)
+            control.RouterCursor(
+                router_id=router.router_id, source_seq=router.cursor, source_epoch=router.source_epoch or None
+            )
             for router in self._logs.catalog.routes.into.get(topic.topic_id, ())
         ]
 

@@ -80,6 +80,7 @@ class Router:
         "name",
         "position",
         "router_id",
+        "source_epoch",
         "source_id",
         "waiters",
     )
@@ -93,6 +94,8 @@ class Router:
         self.source_id = source_id
         self.dest_id = dest_id
         self.cursor = self.position = cursor
+        #: The epoch that `cursor` is of, if the source is in another cell. 0: unknown.
+        self.source_epoch = 0
         #: Copies made, in total.
         self.forwarded = 0
         #: Since the start: loss ranges written to dest, and records not copied because of MAX_HOPS.

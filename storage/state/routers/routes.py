@@ -49,7 +49,9 @@ class Routes:
             router.cursor = max(router.cursor, value.source_cursor)
             router.position = max(router.position, router.cursor)
             return router
-        return self.add(Router(value.router_id, value.name, definition, value.source_id, dest_id, value.source_cursor))
+        router = Router(value.router_id, value.name, definition, value.source_id, dest_id, value.source_cursor)
+        router.source_epoch = value.source_epoch or 0
+        return self.add(router)
 
     def add(self, router: Router) -> Router:
         """Add a router. When two have the same name, the name finds the one with the higher id."""
@@ -68,6 +70,7 @@ class Routes:
         router = self.by_id.get(value.router_id)
         if router is not None:
             router.cursor = value.source_seq
+            router.source_epoch = value.source_epoch or router.source_epoch
             router.forwarded += copies
 
     def drop(self, router: Router) -> None:

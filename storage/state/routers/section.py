@@ -13,7 +13,7 @@ import msgspec
 from storage.state.routers.router import Definition, Router
 
 
-class RouterSection(msgspec.Struct, frozen=True, kw_only=True):
+class RouterSection(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One router: everything that frames of its dest's log say about it."""
 
     router_id: int
@@ -22,6 +22,7 @@ class RouterSection(msgspec.Struct, frozen=True, kw_only=True):
     source_id: int
     cursor: int
     forwarded: int
+    source_epoch: int = 0
 
 
 def capture(routers: Iterable[Router]) -> list[RouterSection]:
@@ -34,6 +35,7 @@ def capture(routers: Iterable[Router]) -> list[RouterSection]:
             source_id=each.source_id,
             cursor=each.cursor,
             forwarded=each.forwarded,
+            source_epoch=each.source_epoch,
         )
         for each in sorted(routers, key=lambda router: router.router_id)
     ]
@@ -43,4 +45,5 @@ def restore(section: RouterSection, dest_id: int) -> Router:
     definition = Definition.from_map(section.definition)
     router = Router(section.router_id, section.name, definition, section.source_id, dest_id, section.cursor)
     router.forwarded = section.forwarded
+    router.source_epoch = section.source_epoch
     return router
