@@ -12,7 +12,7 @@ import pytest
 
 from tests.client.fake_broker import FakeBroker, listening, no_connection, refused
 from topics_client import AsyncClient, Client, DeadlineExceeded, deadlines, within
-from topics_client.one_connection import OneConnection
+from topics_client.light_pool import LightPool
 from topics_client.pool import Pool
 
 
@@ -96,7 +96,7 @@ def silent_url(fake: FakeBroker) -> Iterator[str]:
 
 @pytest.mark.parametrize("light", [False, True])
 def test_a_try_in_progress_ends_at_the_deadline(silent_url: str, light: bool) -> None:
-    sender = OneConnection(silent_url, None, 30.0) if light else Pool(silent_url, None, 30.0)
+    sender = LightPool(silent_url, None, 30.0) if light else Pool(silent_url, None, 30.0)
     began = time.monotonic()
     with Client(silent_url, sender=sender) as client, within(0.2), pytest.raises(DeadlineExceeded) as caught:
         client.append("t", [1])

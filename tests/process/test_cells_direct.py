@@ -13,6 +13,8 @@ import pytest
 from broker.cells import home_cell
 from tests.support.broker_process import BrokerProcess
 from topics_client import AsyncClient, Client
+from topics_client.commands.connection import connect
+from topics_client.commands.reach import Reach
 
 CELLS = 2
 KEY = "k" * 32
@@ -84,3 +86,15 @@ def test_a_client_with_direct_false_uses_the_gateway(tmp_path: Path) -> None:
             for number in range(5):
                 client.append(NAMES[0], [number])
             assert _through_the_gateway(client) == 5
+
+
+def test_the_command_line_finds_the_cells(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path, cells=CELLS, wal_shards=1, cell_ports=0) as broker:
+        broker.start()
+        url = f"http://127.0.0.1:{broker.port}"
+        with Client(url) as looking, connect(Reach(url=url), False) as client:
+            for number in range(20):
+                client.append(NAMES[1], [number])
+            # The first one, whose answer names the cell.
+            assert _through_the_gateway(looking) == 1
+            assert looking.state(NAMES[1]).head_seq == 20

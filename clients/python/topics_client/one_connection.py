@@ -1,8 +1,8 @@
-"""Sends requests over one connection, for programs that start, make a call or two, and end, and for the pool of
-connections that threads share.
+"""Sends requests over one connection, without a proxy and from one thread, for the pool of connections that threads
+share.
 
-Importing httpx, or http.client, takes longer than everything else that such a program does. This module speaks to one
-broker, without a proxy, from one thread. `usable` says where that is enough.
+Importing httpx, or http.client, takes longer than everything else that a command does. `usable` says where it needs
+neither.
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ import os
 import select
 import socket
 import time
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from topics_client import address
@@ -21,8 +19,6 @@ from topics_client.wire import NoReply, Reply, Request
 
 if TYPE_CHECKING:
     import ssl
-
-    from topics_client.pool import Pool
 
 #: Like in the pool: shorter than the time after which servers close idle connections.
 CONNECT_S, KEEPALIVE_S = 5.0, 3.0
@@ -44,7 +40,7 @@ def is_proxied(base: str) -> bool:
 
 
 class OneConnection:
-    """A `Sender` for one thread. `timeout` (seconds) limits one attempt. `tls`: for an address with https."""
+    """For one thread. `timeout` (seconds) limits one attempt. `tls`: for an address with https."""
 
     def __init__(self, base: str, token: str | None, timeout: float, tls: ssl.SSLContext | None = None) -> None:
         self._base = base
@@ -56,7 +52,6 @@ class OneConnection:
         self._host = address.host_header(base)
         self._socket: socket.socket | None = None
         self._used_s = 0.0
-        self._pool: Pool | None = None
 
     def send(self, request: Request) -> Reply | NoReply:
         """One attempt of a request."""
@@ -91,21 +86,9 @@ class OneConnection:
             self._disconnect()
         return answer.reply()
 
-    @contextmanager
-    def stream(self, request: Request) -> Generator[Iterator[bytes]]:
-        """An endless answer comes over a pool, which is created for the first one."""
-        if self._pool is None:
-            from topics_client.pool import Pool
-
-            self._pool = Pool(self._base, self._token, self._timeout)
-        with self._pool.stream(request) as pieces:
-            yield pieces
-
     def close(self) -> None:
-        """Closes the connections."""
+        """Closes the connection."""
         self._disconnect()
-        if self._pool is not None:
-            self._pool.close()
 
     def _connect(self, limit_s: float) -> socket.socket:
         host, port = address.host_and_port(self._base)

@@ -14,7 +14,8 @@ from topics_client.commands.contexts import ContextError
 from topics_client.commands.declaring import Argument
 from topics_client.commands.reach import Reach, resolve
 from topics_client.errors import TopicsError
-from topics_client.one_connection import OneConnection, usable
+from topics_client.light_pool import LightPool
+from topics_client.one_connection import usable
 
 #: A shell must not hang while it waits for names.
 _PATIENCE_S = 1.0
@@ -53,7 +54,7 @@ def topic_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> 
             from topics_client.blocking import Client
             from topics_client.retry import RetryPolicy
 
-            sender = OneConnection(base, found.token, _PATIENCE_S)
+            sender = LightPool(base, found.token, _PATIENCE_S)
             with Client(base, retry=RetryPolicy(total_s=0), sender=sender) as client:
                 page = client.run(calls.topics_page(incomplete, _MOST_NAMES, None))
             return [CompletionItem(each.topic) for each in page.topics]

@@ -13,7 +13,9 @@ from topics_client.commands.contexts import ContextError
 from topics_client.commands.declaring import Argument, Option
 from topics_client.commands.reach import Reach, resolve
 from topics_client.commands.terminal import ExitCode, WaitNotes, fail, plain_endings
-from topics_client.one_connection import OneConnection, usable
+from topics_client.direct_sender import DirectSender
+from topics_client.light_pool import LightPool
+from topics_client.one_connection import usable
 from topics_client.retry import RetryPolicy
 
 TopicArgument = Annotated[str, Argument(metavar="TOPIC", help="Name of the topic.", complete=topic_names)]
@@ -44,25 +46,23 @@ def broker(
     as_json: bool,
     *,
     retry_for_s: float | None = None,
-    threads: bool = False,
 ) -> Generator[Client]:
     """A client for one command. Every error that ends the command early becomes a message and an exit status.
 
-    With `retry_for_s` the broker must be there at the start, and may then go away for that long. `threads`: the command
-    makes calls from several.
+    With `retry_for_s` the broker must be there at the start, and may then go away for that long.
     """
     patient = RetryPolicy(total_s=retry_for_s) if retry_for_s is not None else BRIEFLY
     with (
         plain_endings(as_json),
-        connect(reach, as_json, patient, threads=threads) as client,
+        connect(reach, as_json, patient) as client,
     ):
         if retry_for_s is not None:
             client.run(calls.health(), retry=BRIEFLY)
         yield client
 
 
-def connect(reach: Reach, as_json: bool, retry: RetryPolicy = BRIEFLY, *, threads: bool = False) -> Client:
-    """A client for the broker of the options, whose errors go to the caller. `threads`: it is used by several."""
+def connect(reach: Reach, as_json: bool, retry: RetryPolicy = BRIEFLY) -> Client:
+    """A client for the broker of the options, whose errors go to the caller."""
     try:
         found = resolve(reach)
     except ContextError as error:
@@ -75,10 +75,10 @@ def connect(reach: Reach, as_json: bool, retry: RetryPolicy = BRIEFLY, *, thread
         ca_file=found.ca_file,
         cert=found.cert,
         key=found.key,
-        sender=None if threads else _light_sender(found.url, found.token),
+        sender=_light_sender(found.url, found.token),
     )
 
 
-def _light_sender(url: str, token: str | None) -> OneConnection | None:
+def _light_sender(url: str, token: str | None) -> DirectSender | None:
     base = address.base_url(url)
-    return OneConnection(base, token, TIMEOUT_S) if usable(base) else None
+    return DirectSender(LightPool(base, token, TIMEOUT_S), base) if usable(base) else None

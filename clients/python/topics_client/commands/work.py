@@ -44,7 +44,7 @@ def work(
     if (command is None) is not ack:
         message = "Choose what to do with the jobs: --exec COMMAND runs a command for each, --ack only prints them."
         fail(message, ExitCode.USAGE, as_json=as_json)
-    with broker(reach, as_json, retry_for_s=retry_for_s, threads=True) as client:
+    with broker(reach, as_json, retry_for_s=retry_for_s) as client:
         printer = JobPrinter(as_json=as_json)
         with closing(client.work(queue, node, lease_ms=lease_ms)) as jobs:
             for count, job in enumerate(jobs, 1):
