@@ -61,7 +61,7 @@ class StorageError(Exception):
 
 
 class RequestError(StorageError):
-    """The request cannot be carried out as it stands."""
+    """The request cannot be carried out in this form."""
 
     code = "invalid_request"
 
@@ -131,7 +131,7 @@ class RouterCycle(RequestError):
 
 
 class TopicIncompatible(RequestError):
-    """The topic, or router, exists with a setting that cannot be changed to the one asked for."""
+    """The topic, or router, exists with a setting that cannot be changed to the requested one."""
 
     code = "topic_exists_incompatible"
 
@@ -161,13 +161,13 @@ class SeqConflict(RequestError):
 
 
 class EpochConflict(RequestError):
-    """The caller knows the log as it was before it was created again, restored or salvaged."""
+    """The caller has an epoch of the log from before it was created again, restored or salvaged."""
 
     code = "epoch_conflict"
 
     def __init__(self, topic: str, expected: int, epoch: int) -> None:
         super().__init__(
-            f"{topic} has the epoch {epoch}, not {expected}: a position in it from before means nothing now.",
+            f"{topic} has the epoch {epoch}, not {expected}: a position from an earlier epoch has no meaning now.",
             topic=topic,
             epoch=epoch,
         )
@@ -245,17 +245,17 @@ class StorageFailed(Unavailable):
 
 
 class Unreadable(Unavailable):
-    """Records are there, and the disk does not give them; nothing was changed. Retry after a moment."""
+    """The records exist, but the disk cannot read them; nothing was changed. Retry after a moment."""
 
     code = "storage_failed"
 
 
 class SegmentUnreadable(Unreadable):
-    """The disk, or the cold store, does not give what a request needs of a segment."""
+    """The disk, or the cold store, cannot read a part of a segment that a request needs."""
 
 
 class LogUnreadable(Unreadable):
-    """The disk does not give what a request needs of the write-ahead log."""
+    """The disk cannot read a part of the write-ahead log that a request needs."""
 
 
 class DataError(StorageError):

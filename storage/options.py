@@ -1,4 +1,4 @@
-"""How an engine is opened: one value, every limit by name. The broker's `TOPICS_*` settings map onto it."""
+"""The options of an engine: one value with every limit by name. The broker's `TOPICS_*` settings set them."""
 
 from __future__ import annotations
 
@@ -28,9 +28,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Sizes are bytes, times ms (or µs where the name says so)."""
 
     wal_shards: int = 0
-    """Writers; 0 = as many as the directory has, min(cpus, 8) for a new one. Another number than that is moved to."""
+    """Shards of the log; 0 = as many as the directory has, min(cpus, 8) for a new one. Another number changes the
+    layout."""
     cell: int | None = None
-    """The number of this cell, in a set of cells: its ids carry it. None: the directory is not part of a set."""
+    """The number of this cell in a set of cells: its ids contain it. None: the directory is not part of a set."""
     cells: int = 1
     """How many cells the set has."""
     wal_file_bytes: int = 64 * MIB
@@ -51,23 +52,23 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     tail_cache_bytes: int = 64 * MIB
     max_topics: int = 100_000
     max_partitions: int = 64
-    """Of a topic; 0 = as many as there can be."""
+    """The most partitions of a topic; 0 = the highest possible number."""
     max_routers: int = 10_000
     max_consumers: int = 100_000
     consumer_answers_bytes: int = 64 * MIB
-    """Answers kept for readers that may have lost them, in the whole engine; over it the oldest are forgotten."""
+    """Answers kept for readers that may have lost them, in the whole engine; above it, the oldest are forgotten."""
     max_total_bytes: int = 0
     max_idempotency_keys: int = 4_000_000
     max_producers: int = 100_000
-    """Idempotent producers that are known, counted in each log; over it a new one displaces the one idle longest."""
+    """Known idempotent producers, counted in each log; above it, a new one displaces the one that was idle longest."""
     producer_id_expiration_ms: int = 7 * 86_400_000
-    """An idempotent producer is forgotten when it has been idle for so long."""
+    """An idempotent producer is forgotten after being idle for this long."""
     max_offset_metadata_bytes: int = 4096
-    """Of what may be kept with a consumer's cursor."""
+    """The most bytes of metadata stored with a consumer's cursor."""
     max_states: int = 100_000
-    """Values kept for others (groups, metadata of offsets), in the whole engine."""
+    """The most stored states (groups, metadata of offsets), in the whole engine."""
     max_state_bytes: int = MIB
-    """Bytes of one of them."""
+    """The most bytes of one of them."""
     max_batch_records: int = 10_000
     max_record_bytes: int = MIB
     max_meta_bytes: int = 16 * 1024
@@ -86,24 +87,25 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """An active segment older than this is sealed; 0 = never."""
     max_open_segments: int = 256
     checkpoint_interval_ms: int = 1000
-    """How often the flusher looks for logs to work off."""
+    """How often the flusher looks for logs to flush."""
     checkpoint_records: int = 100_000
     checkpoint_batches: int = 5000
     checkpoint_bytes: int = 32 * MIB
     checkpoint_age_ms: int = 60_000
-    """A log is flushed when it has so many records, batches or bytes from its oldest live record in the WAL on, one so
-    old, or holds up a file. One whose records go when they are consumed is flushed sooner (see `flusher`)."""
+    """A log is flushed when it has this many records, batches or bytes after its oldest live record in the WAL, when
+    that record is this old, or when it keeps a log file from being deleted. A log with retention "consumed" is flushed
+    earlier (see `flusher`)."""
     flag_age_ms: int = 0
-    """Deletions wait so long to be flagged in a segment's files: if all of it is deleted by then, it just goes.
-    A broker waits 10 s unless told otherwise; an engine by itself does not, so that nothing waits when it is closed."""
+    """Deletions wait this long to be flagged in a segment's files: a segment that is empty by then is just removed. The
+    default of a broker is 10 s; that of an engine is 0, so that nothing waits when it is closed."""
     cold_dir: str = ""
-    """Where sealed segments move to, oldest first: a path or a URL (s3://, gs://, az://); "" = they stay."""
+    """The cold tier, which sealed segments move to, oldest first: a path or a URL (s3://, gs://, az://); "" = none."""
     cold_threads: int = 4
-    """Threads that wait for the cold store, at least 2: moving a segment takes one, deep reads the others."""
+    """Threads that wait for the cold store, at least 2: one moves segments, the others serve reads."""
     cold_timeout_s: float = 30.0
-    """A request to an object store is given up after so long, plus what its bytes may take."""
+    """A request to an object store is given up after this time, plus the time for its bytes."""
     hot_retain_segments: int = 4
     hot_retain_bytes: int = 0
-    """So many newest sealed segments of a log stay, and no more bytes of them than that (0 = however many)."""
+    """This many of the newest sealed segments of a log stay, with at most this many bytes (0 = no limit)."""
     recovery: Recovery = Recovery.REFUSE
     trust_page_cache: bool = True

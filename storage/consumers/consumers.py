@@ -197,7 +197,7 @@ class Consumers:
     async def commit(self, topic: str, consumer: str, seq: int, epoch: int | None = None) -> ConsumerState:
         """Mark everything up to and including `seq` as done. Durable on return. Never moves a cursor back.
 
-        `epoch`: that of the topic which `seq` is of. Raises EpochConflict if the topic has another one now;
+        `epoch`: the epoch of the topic when `seq` was read. Raises EpochConflict if the topic has another one now;
         InvalidRequest(field="seq") for a seq that is negative or beyond the head; ConsumerNotFound, Unavailable.
         Cancelling the call does not stop it.
         """

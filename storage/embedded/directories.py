@@ -1,6 +1,6 @@
 """The directories of engines: by a name below one folder, and those that engines of this process hold.
 
-The latter are known for a clear error when a directory is opened twice, and for forks.
+The open ones are recorded to give a clear error when a directory is opened twice, and for forks.
 
 A forked process has its parent's descriptors and none of its threads. It can use none of the parent's engines, and must
 not hold their directories: a child that outlives the parent would keep them locked.

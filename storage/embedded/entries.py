@@ -14,8 +14,9 @@ import msgspec
 from storage.errors import InvalidRequest
 from storage.records import BinaryRecord, NewRecord, PlainBinary, PlainRecords
 
-#: Bytes are stored as they are. `msgspec.Raw` is JSON text, as it is; whoever makes one vouches for it. A `NewRecord`
-#: or `BinaryRecord` may have a tag or a node. All others become JSON: what msgspec can encode, but NaN and infinities.
+#: Bytes are stored as they are. `msgspec.Raw` is JSON text, stored unchanged; its creator guarantees that it is valid.
+#: A `NewRecord` or `BinaryRecord` may have a tag or a node. All other values that msgspec can encode become JSON,
+#: except NaN and infinities.
 Value: TypeAlias = bytes | bytearray | memoryview | str | int | float | dict[str, Any] | msgspec.Raw | NewRecord | None
 #: A list is one JSON array if it cannot be mistaken for several records.
 Entry: TypeAlias = Value | list[Any]
@@ -49,8 +50,8 @@ def one_record(value: Value | Sequence[NewRecord]) -> PlainRecords | Sequence[Ne
         made = cast("Sequence[NewRecord]", value)
         if made and not isinstance(made[0], NewRecord):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidRequest(
-                "append takes one record, and a list may be meant as several: append_batch takes a list of them, of "
-                "which each may be a list.",
+                "append takes one record, but a list may mean several: append_batch takes a list of records, and "
+                "each of them may be a list.",
                 field="records",
             )
         return made

@@ -16,7 +16,7 @@ from storage.state.consumers import Consistency, ConsumerState
 
 #: Limits of a read unless others are given.
 MAX_BYTES, MAX_RECORDS = 1 << 20, 1000
-#: A follower without a time limit waits this long at a time.
+#: A follower without a time limit waits this long per read.
 _WAIT_MS = 30_000
 
 

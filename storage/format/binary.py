@@ -7,9 +7,9 @@
     9    .     the bytes
 
 MessagePack has a shorter form. But this form adds as many bytes as JSON adds around its data (`{"data":` and `}`), so
-code that counts payloads by columns need not tell the two apart. And d9 01 occurs in no UTF-8 text, so one search in an
-answer made of stored bodies tells whether it contains such a record. The first byte tells maps with further keys (`k`,
-`h`, `ct`, `meta`) from JSON objects.
+code that counts payloads by columns need not distinguish the two. And d9 01 occurs in no UTF-8 text, so one search in
+an answer made of stored bodies tells whether it contains such a record. The first byte tells maps with further keys
+(`k`, `h`, `ct`, `meta`) from JSON objects.
 
 Source: docs/reference/format.md#frames, docs/guides/kafka.md#how-kafka-maps-to-topics.
 """

@@ -1,4 +1,4 @@
-"""XXH3-64, seed 0, over every stored byte that matters; 128 bits where a collision would confuse two keys."""
+"""XXH3-64, seed 0, over all stored bytes that are checked; 128 bits where a collision would confuse two keys."""
 
 from __future__ import annotations
 

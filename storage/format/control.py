@@ -55,7 +55,7 @@ class TopicDelete(Control, frozen=True):
 
 
 class Delete(Control, frozen=True):
-    """Permanent, silent removal of seqs up to `bound_head` inclusive that fit every given predicate.
+    """Permanent, silent removal of the seqs up to `bound_head`, inclusive, that match every given predicate.
 
     `match` is ["tag", "Eq", text] or ["tag", "Glob", text + "*"].
     """
@@ -106,10 +106,10 @@ class CheckpointMark(Control, frozen=True):
 
 
 class Segment(Control, frozen=True):
-    """What became of a segment. `event` is opened, sealed, tier, rewritten or dropped.
+    """A change of a segment. `event` is opened, sealed, tier, rewritten or dropped.
 
-    `bytes` (here `data_bytes`) is the length of .data, `live` the records alive; times are ms since the epoch.
-    `packed` (here `packed_bytes`) is the length of the .zdata that stands in its place, None where none does.
+    `bytes` (here `data_bytes`) is the length of .data, `live` the number of live records; times are ms since the epoch.
+    `packed` (here `packed_bytes`) is the length of the .zdata that replaces it; None: it is not packed.
     """
 
     first_seq: int

@@ -22,10 +22,10 @@ DATA = b'{"data":'
 PLAIN_OVERHEAD = len(DATA + b"}")
 META, DELIVER_AT, CT, H = b',"meta":', b',"deliver_at":', b',"ct":', b',"h":'
 _DELIVER_AT_MAX = len(DELIVER_AT) + 21
-#: An object with one of these has more than data and the keys that count with data.
+#: An object with one of these keys has more than data and the keys that count as part of data.
 FURTHER = (META, DELIVER_AT)
-#: Last bytes before the brace of bodies that surely end with data or meta. Numbers and lists are not among them: all
-#: keys that are not for readers end in a digit or a bracket before the brace.
+#: The possible last bytes before the brace of bodies that certainly end with data or meta. Numbers and lists are not
+#: among them: all keys that are not for readers end in a digit or a bracket before the brace.
 SURE_ENDS = frozenset(b'"}el')
 _OBJECT = b"{"
 _SPACE = b" \t\r\n"
@@ -58,7 +58,7 @@ def data_end(body: bytes, text: bytes) -> int:
 
 
 def are_data_alone(bodies: Sequence[bytes]) -> bool:
-    """Whether all stored bodies surely are `{"data":…}` and no more, without spaces around the value. False also if
+    """Whether all stored bodies are certainly just `{"data":…}`, without spaces around the value. False also if
     data only looks like further keys. Checks all bodies at once: checking each costs more than the work it saves."""
     if not bodies or min(map(len, bodies)) <= PLAIN_OVERHEAD or not all(map(bytes.startswith, bodies, repeat(DATA))):
         return False

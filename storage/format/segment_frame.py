@@ -13,7 +13,7 @@
     .    8     xxh3 u64         the log's: XXH3-64 (seed 0) over the byte 0x01 and bytes [4 .. here)
     .    1     0x00 live, 0xD5 deleted; outside the checksum, since it is changed in place
 
-Little-endian. One byte less and one more: with the delete byte, the frame has frame_len + 4 bytes, as in the log, and
+Little-endian. The frame has no type byte, and a delete byte instead. So it has frame_len + 4 bytes, as in the log, and
 the next frame begins right after it. Copying a frame from the log computes no new checksum.
 
 Source: docs/reference/format.md#segments.
@@ -36,7 +36,7 @@ LIVE = 0x00
 DELETED = 0xD5
 
 APPEND = bytes((FrameType.APPEND,))
-#: What is wrong with the frame at which `kernel.scan` stopped, by its reason.
+#: The error text for the frame at which `kernel.scan` stopped, by its reason.
 WRONG = {
     "short": "the frame ends beyond the given bytes",
     "zero": "frame_len is 0",

@@ -36,24 +36,30 @@ def add_to(commands: Commands) -> None:
     """Add the commands to the command line."""
     take = commands.add_parser(
         "backup",
-        help="copy a data directory that no broker runs on",
-        description="Copy everything into a backup directory, incrementally: it keeps the two newest backups. "
-        "A running broker is asked by `topics backup`.",
+        help="back up a data directory that no broker runs on",
+        description="Back up the whole directory, incrementally. The backup directory keeps the two newest backups. "
+        "For a running broker, use `topics backup`.",
     )
     take.add_argument("directory", metavar="DIR", help="the data directory")
-    take.add_argument("backup", metavar="BACKUP", help="the backup directory: empty, or of this data directory before")
-    take.add_argument("--include-cold", action="store_true", help="also copy what is in the cold store")
+    take.add_argument(
+        "backup", metavar="BACKUP", help="the backup directory: empty, or with earlier backups of this data directory"
+    )
+    take.add_argument("--include-cold", action="store_true", help="also copy the segments in the cold store")
     make = commands.add_parser(
         "restore",
-        help="make a data directory of a backup",
-        description="Make a data directory of a backup. All of it is checked before the directory can be used. It gets "
-        "a cluster id and epochs of its own: readers of the original are told that its topics were created again.",
+        help="make a data directory from a backup",
+        description="Make a data directory from a backup. Every byte is checked before the directory can be used. It "
+        "gets its own cluster id and epochs: readers of the original learn that its topics were created again.",
         epilog="Exit code: 0 restored; 1 not restored, and the directory is as it was; 2 wrong usage.",
     )
     make.add_argument("backup", metavar="BACKUP", help="the backup directory")
     make.add_argument("directory", metavar="DIR", help="the data directory to make: missing or empty")
     make.add_argument(
-        "--cells", type=int, default=0, metavar="N", help="of the backup of a set: the cells to have, not fewer than it"
+        "--cells",
+        type=int,
+        default=0,
+        metavar="N",
+        help="for the backup of a set: the number of cells, at least that of the backup",
     )
     make.add_argument("--number", type=int, default=0, metavar="N", help="this backup (default: the newest)")
     cells = commands.add_parser("cells", help="work on sets of cells", description="Work on sets of cells.")
@@ -85,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
     except InvalidRequest as error:
         return _complain(progress, arguments, error.message, error.code, WRONG)
     except AlreadyLocked as error:
-        hint = "" if arguments.command != "backup" else " A running broker is asked by `topics backup BACKUP`."
+        hint = "" if arguments.command != "backup" else " For a running broker, use `topics backup BACKUP`."
         return _complain(progress, arguments, error.message + hint, "in_use", WRONG)
     except StorageError as error:
         return _complain(progress, arguments, error.message, error.code, WRONG)
@@ -110,7 +116,7 @@ async def _backup(arguments: argparse.Namespace, progress: _Progress) -> Summary
         root, backup = _absolute(arguments.directory), _absolute(arguments.backup)
         return await back_up_set(fs, root, backup, found, options, include_cold=arguments.include_cold)
     if not fs.exists(f"{arguments.directory}/FORMAT"):
-        raise OpenError(f"{arguments.directory} is not a data directory: it holds no file named FORMAT.")
+        raise OpenError(f"{arguments.directory} is not a data directory: it has no file named FORMAT.")
     async with Engine.open(arguments.directory, options) as engine:
         backup = asyncio.ensure_future(engine.backup(arguments.backup, include_cold=arguments.include_cold))
         try:
@@ -136,7 +142,7 @@ async def _restore(arguments: argparse.Namespace, progress: _Progress) -> Restor
             progress=progress.show,
         )
     if arguments.cells:
-        raise InvalidRequest("This is no backup of a set: restore it, and then run `cells init`.", field="cells")
+        raise InvalidRequest("This is not a backup of a set: restore it, then run `cells init`.", field="cells")
     return restore(
         fs, arguments.backup, arguments.directory, number=arguments.number, cold=cold, progress=progress.show
     )

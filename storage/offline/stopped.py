@@ -1,8 +1,8 @@
-"""A stopped data directory as a start would find it, without a start: for bulk reads.
+"""A stopped data directory in the state that a start would recover, without a start: for bulk reads.
 
 The recovery is the real one, on a file system that keeps its changes in memory (`storage.platform.overlay`), so that
-what is deleted, evicted or torn off is exactly what a broker would say. Nothing in the directory changes. The caller
-holds .lock (shared is enough), so that nobody opens the directory meanwhile.
+exactly the records that a broker would serve are live. Nothing in the directory changes. The caller holds .lock (shared
+is enough), so that nobody opens the directory meanwhile.
 
 Source: docs/reference/guarantees.md#recovery.
 """
@@ -30,7 +30,7 @@ class StoppedSegment(NamedTuple):
     """Seqs first_seq <= seq < end_seq in the file `data` (absolute; of a cold one its name in the tier), which
     `open_records` opens.
 
-    Of bit i of `dead` (little-endian) set, there is no live record first_seq + i, whatever the file says.
+    If bit i of `dead` (little-endian) is set, there is no live record first_seq + i, whatever the file says.
     """
 
     data: str
@@ -56,7 +56,7 @@ class StoppedTail(NamedTuple):
 
 
 class StoppedLog(NamedTuple):
-    """One log. Whatever is there survives anything: a start would sync it before it is ready."""
+    """One log. All of it survives a crash: a start would sync it before it is ready."""
 
     name: str
     topic_id: int
@@ -88,7 +88,7 @@ class StoppedDirectory:
         # One process: others would not see the overlay.
         options = Options(cold_dir=cold_dir)
         self._engine = Engine(root, options, fs=self._overlay, threaded=False)
-        # The engine's own recovery, and none of what follows it: no writers, no workers.
+        # The engine's own recovery, and nothing after it: no writers, no workers.
         self._recovered: Recovered = self._engine._recover()  # pyright: ignore[reportPrivateUsage]
         self.cluster_id = self._engine.cluster_id
         self._root = self._engine.path

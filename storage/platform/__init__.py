@@ -1,6 +1,6 @@
 """The machine below the engine: clock, file system, I/O backends, file names, worker processes.
 
-The rest of storage gets these injected; no other code in storage makes a system call or asks for the time.
+The rest of storage gets these injected; no other code in storage makes a system call or reads the time.
 """
 
 from storage.platform import layout

@@ -258,14 +258,14 @@ def replace_file(fs: FileSystem, folder: str, name: str, content: bytes) -> None
 
 
 def write_laid_out(fs: FileSystem, root: str, lsns: Sequence[range]) -> None:
-    """Note that what the log says in these LSNs about segments does not hold in this directory, since its segments are
-    copies as of the first of them. Durable on return. Raises OSError."""
+    """Record that the log's statements about segments between these LSNs do not hold in this directory: its segments
+    are copies as of the first LSN. Durable on return. Raises OSError."""
     text = "".join(f"{each.start} {each.stop}\n" for each in lsns)
     replace_file(fs, layout.meta_dir(root), layout.LAID_OUT, text.encode())
 
 
 def read_laid_out(fs: FileSystem, root: str) -> tuple[range, ...]:
-    """Those LSNs; none in a directory that was not made of a copy. Raises OSError."""
+    """Those LSNs; none in a directory that was not made from a copy. Raises OSError."""
     path = layout.join(layout.meta_dir(root), layout.LAID_OUT)
     if not fs.exists(path):
         return ()

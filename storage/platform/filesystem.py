@@ -98,7 +98,7 @@ class Lock(Protocol):
     """An exclusive lock held on a file, which can carry a short text."""
 
     def write(self, text: str) -> None:
-        """Replace the content of the lock file (not synced: it must outlive the process, not a power loss)."""
+        """Replace the content of the lock file (not synced: it must survive the process, not a power loss)."""
         ...
 
     def previous(self) -> str:

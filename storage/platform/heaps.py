@@ -17,7 +17,7 @@ from typing import Final
 BLOCK_BYTES: Final = 4 << 20
 #: This much may stay unused at the end of each heap.
 FREE_BYTES: Final = 16 << 20
-#: Threads share so many heaps: each keeps its own unused memory.
+#: Threads share this many heaps, because each heap keeps its own unused memory.
 HEAPS: Final = 4
 
 #: mallopt's names of its parameters (malloc.h), and the variables that set them as well.
@@ -31,8 +31,8 @@ _bounded = False
 def bound_heaps(block_bytes: int = BLOCK_BYTES, free_bytes: int = FREE_BYTES, heaps: int = HEAPS) -> None:
     """Set these bounds for the whole process; only its first call does. `heaps` 0: as many as glibc makes.
 
-    What the environment says (MALLOC_TRIM_THRESHOLD_ and the like, GLIBC_TUNABLES) stays. Without glibc nothing is
-    set.
+    Values from the environment (MALLOC_TRIM_THRESHOLD_ and similar variables, GLIBC_TUNABLES) are kept. Without glibc
+    nothing is set.
     """
     global _bounded
     if _bounded:

@@ -1,8 +1,8 @@
 """The other cells of a set, as the engine of one cell sees them.
 
-An engine that is part of a set is given one `Neighbours`. The engine calls methods of other engines with it, and
-carries out their calls (`Engine.methods_for_neighbours`). Arguments and results are what MessagePack can hold. A call
-that failed may have been carried out, and may even arrive later: each method says why that does no harm.
+An engine that is part of a set gets one `Neighbours`. The engine calls methods of other engines with it, and
+carries out their calls (`Engine.methods_for_neighbours`). Arguments and results are values that MessagePack can hold. A
+call that failed may have been carried out, and may even arrive later: each method says why that does no harm.
 
 Source: docs/cells.md#routers-and-dead-letters-between-cells.
 """
@@ -40,7 +40,7 @@ class Neighbours(Protocol):
 
     @property
     def home(self) -> Callable[[str], int]:
-        """Tells the cell that decides about a name."""
+        """Returns the cell that decides about a name."""
         ...
 
     async def call(self, cell: int, method: str, argument: Any, *, timeout_s: float = CALL_S) -> Any:
@@ -70,7 +70,7 @@ class Era:
         self.now = now_ns()
 
     def end(self) -> None:
-        """A call was given up: it must not be carried out any more."""
+        """A call was given up: from now on it must not be carried out."""
         self.now = max(self.now + 1, self._now_ns())
 
 

@@ -43,7 +43,7 @@ class Expiring(Protocol):
         ...
 
 
-#: A router that skips records yields to the loop after this many, or after as many as it asked for.
+#: A router that skips records yields to the loop after this many, or after as many as it requested.
 ROUTING_SCAN_RECORDS = 4096
 
 
@@ -56,7 +56,7 @@ class Reader:
         self._store: SegmentStore
 
     def open(self, store: SegmentStore) -> None:
-        """From the end of recovery on, read segments from this store."""
+        """Read segments from this store. Called at the end of recovery."""
         self._store = store
 
     async def read(self, topic: Topic, query: ReadQuery) -> ReadResult:
@@ -211,8 +211,8 @@ class Reader:
         """The next pieces for a scan, and the last seq they examine. Raises WalFileGone, LogUnreadable."""
         log = topic.log
         tail = log.tail
-        # Each slice with its bytes in the cache, and with what is deleted of it, as it is before the wait: records that
-        # go during the wait were live when the read began.
+        # Each slice with its cached bytes and its deletions before the wait: records that are deleted during the wait
+        # were live when the read began.
         wanted: list[tuple[BatchSlice, tuple[bytes, int] | None, bytes | None]] = []
         stored: list[BatchSlice] = []
         records, size = 0, 0
@@ -287,7 +287,7 @@ class Reader:
         result = await self.read(topic, ReadQuery(from_seq=seq - 1, limit=1))
         if not result.records or result.records[0].seq != seq:
             raise RecordNotFound(
-                f"{topic.name} has no record {seq}: it went while it was being read.", reason="deleted", seq=seq
+                f"{topic.name} has no record {seq}: it was deleted while it was being read.", reason="deleted", seq=seq
             )
         return result.records[0]
 

@@ -113,7 +113,7 @@ class Scan:
     def take_all(self, pieces: Sequence[Piece]) -> int:
         """Examine the frames of these pieces in order until the query is satisfied; returns the last seq examined.
 
-        Small pieces are merged: to look at each by itself costs more than to copy its bytes.
+        Small pieces are merged: examining each separately costs more than copying its bytes.
         """
         at = last = 0
         while at < len(pieces) and not self.done:
@@ -192,7 +192,7 @@ class Scan:
         query, number, count = self._query, 0, len(sizes)
         scan = partial(
             kernel.scan, data, kind, verify=not given.verified, topic_id=self._topic.topic_id
-        )  # the frames from a place on, as far as they are sound and within the limits
+        )  # the frames from a position on, as far as they are valid and within the limits
         plain = skipped is None and not self._exclude and query.tag is None and query.from_ts is None
         while number < count:
             most = min(count - number, self._max_scan - self.scanned)

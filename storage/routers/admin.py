@@ -80,11 +80,11 @@ def check_cycle(others: Iterable[Definition], definition: Definition) -> None:
         return
     cycle = find_cycle(((other.source, other.dest) for other in others), definition.source, definition.dest)
     if cycle is not None:
-        raise RouterCycle(f"The router would close a circle: {' → '.join(cycle)}.", cycle=cycle)
+        raise RouterCycle(f"The router would close a cycle: {' → '.join(cycle)}.", cycle=cycle)
 
 
 def check_room(routers: int, limit: int) -> None:
-    """Raises LimitReached if there can be no router besides so many."""
+    """Raises LimitReached if there cannot be another router beside this many."""
     if limit and routers >= limit:
         raise LimitReached(f"There are {limit} routers, which is the limit.", limit="max_routers", max=limit)
 
@@ -137,7 +137,7 @@ class RouterAdmin:
         return await self.put_held(name, definition)
 
     async def put_held(self, name: str, definition: Definition) -> tuple[Router, bool]:
-        """The same by whoever holds `one_at_a_time` and knows what other routers there are."""
+        """`put` for a caller that holds `one_at_a_time` and knows the other routers."""
         self._logs.check_open()
         routes = self._logs.catalog.routes
         old = routes.by_name.get(name)
@@ -265,7 +265,7 @@ class RouterAdmin:
             return await self.delete_held(name)
 
     async def delete_held(self, name: str) -> bool:
-        """The same by whoever holds `one_at_a_time`."""
+        """`delete` for a caller that holds `one_at_a_time`."""
         router = self.find_held(name)
         if router is None:
             return False
@@ -281,7 +281,7 @@ class RouterAdmin:
         return router
 
     async def end(self, router: Router) -> bool:
-        """Delete this very router, whose source is gone; False: it is gone already. Durable on return."""
+        """Delete exactly this router, whose source is gone; False: the router is gone already. Durable on return."""
         async with self.one_at_a_time:
             self._logs.check_open()
             if self._logs.catalog.routes.by_id.get(router.router_id) is not router:

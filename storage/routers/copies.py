@@ -27,7 +27,7 @@ from storage.telemetry import HasBody
 class Copies(ABC):
     """Records to copy, in the order of the source."""
 
-    #: How long copying one occupies the event loop at most, in ns.
+    #: The longest time that copying one occupies the event loop, in ns.
     LOOP_NS: ClassVar[int]
 
     @abstractmethod
@@ -242,7 +242,7 @@ def _one_by_one(
         if deliver_at and not keep_delays:
             body, deliver_at = body[: body.rfind(DELIVER_AT)] + b"}", 0
         size = len(body) - PLAIN_OVERHEAD
-        if b',"' in body:  # else it is data alone for sure
+        if b',"' in body:  # otherwise it certainly has only data
             for key in FURTHER:
                 if key in body:
                     size = payload_size(body, 0, len(body))

@@ -1,4 +1,4 @@
-"""What other cells read from topics of this cell: the source's side of routers between cells.
+"""Serves reads of other cells from topics of this cell: the source's side of routers between cells.
 
 All methods may be called twice, late or needlessly. They only read, except that one creates a topic for a router.
 

@@ -78,7 +78,7 @@ class Forwarder:
         self._copy_ns = FrameCopies.LOOP_NS
 
     def kick(self) -> None:
-        """There may be something to copy."""
+        """There may be records to copy."""
         if self._task is None and not self._stopped and self._wanted():
             self._task = self._logs.runtime.loop.create_task(self._run(), name="storage-router")
 
@@ -153,7 +153,7 @@ class Forwarder:
             await self._carry()
         finally:
             self._forwarding.running -= 1
-        self._task = None  # here, and not when the task is done: a commit in between has to start another
+        self._task = None  # here, and not when the task has ended: a commit in between must start another task
 
     async def _carry(self) -> None:
         backoff_s = MIN_BACKOFF_S

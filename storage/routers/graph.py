@@ -125,7 +125,7 @@ class Graph:
         self._logs.runtime.supervisor.start("router-graph", CLOSE_EVERY_S, self._tick)
 
     async def stop(self) -> None:
-        """On return nothing is adopted any more."""
+        """On return, no adoption is in progress."""
         if self._task is not None:
             self._task.cancel()
             with suppress(asyncio.CancelledError):
@@ -185,7 +185,8 @@ class Graph:
             self._open.discard(name)
 
     async def _record(self, name: str, entry: Entry | None, *, frees: bool = False) -> None:
-        """Write an entry, or that there is none. It counts from the call on. After an error, the former one counts."""
+        """Write an entry, or its deletion. It is valid from the call on. After an error, the former entry is valid
+        again."""
         before = self._entries.get(name)
         self._set(name, entry)
         try:
@@ -349,7 +350,7 @@ class Graph:
             await self._resolve(name)
 
     async def _resolve(self, name: str, cell: int | None = None) -> None:
-        """Make the entry what its cell says. Its lock is held. `cell`: for a router without an entry."""
+        """Set the entry to the answer of its cell. Its lock is held. `cell`: for a router without an entry."""
         entry = self._entries.get(name)
         cell = entry.cell if entry is not None else cell
         if cell is None:
@@ -408,8 +409,8 @@ class Graph:
         self._reported.update(name for name in argument if name in self._entries)
 
     async def _ends(self, argument: Any) -> list[str]:
-        """Names of the routers that have this topic as source or dest. `look`: whether those that have ended are to be
-        left out; that takes calls to their cells."""
+        """Names of the routers that have this topic as source or dest. `look`: leave out routers that have ended, which
+        takes calls to their cells."""
         topic, look = argument
         self._logs.check_open()
         if look:

@@ -169,7 +169,7 @@ class Routers:
             forwarder.retry()  # it finds that its router is gone
 
     async def _tell(self) -> None:
-        """Tell cell 0 of routers that have ended; what it is not told, it asks for."""
+        """Tell cell 0 which routers have ended. If a call fails, cell 0 asks later."""
         await asyncio.sleep(0)  # several may end at once
         names, self._ended = [*self._ended], set()
         if self._has_graph:
@@ -237,7 +237,7 @@ class Routers:
         return self._made(router), created
 
     def _made(self, router: Router) -> RouterState:
-        """It was made or changed."""
+        """Count the router as created or changed."""
         self._kick(router)
         return self.state_of(router)
 
@@ -296,7 +296,7 @@ class Routers:
 
     async def topic_gone(self, name: str, topic_id: int, routers: set[tuple[str, int]]) -> list[str]:
         """A topic of this engine was deleted, which these routers led out of. Returns the names of those that have
-        ended; the others do when their cells are there again."""
+        ended; the others end when their cells can be reached again."""
         if self._logs.neighbours is None or not routers:
             return []
         still = await self._ask_about("graph_topic_gone", [topic_id, name, self._logs.neighbours.me], routers)

@@ -34,7 +34,7 @@ _log = structlog.get_logger("storage")
 WAIT_S: Final = 20.0
 ANSWER_S: Final = 10.0
 MIN_BACKOFF_S, MAX_BACKOFF_S = 0.05, 1.0
-#: The most reads of sources in other cells at a time, so that no more answers are on their way.
+#: The most reads of sources in other cells at a time, so that at most this many answers are in flight.
 MAX_READS: Final = 16
 
 
@@ -49,7 +49,7 @@ class Source(Protocol):
 
     @property
     def head(self) -> int:
-        """The seq up to which there are records, as far as is known."""
+        """The last seq that is known to exist."""
         ...
 
     @property
@@ -276,7 +276,7 @@ class ForeignSource:
         return FrameRecords(frames, columns.with_seqs(numbers))
 
     async def harden(self, dest: Topic, seq: int) -> None:
-        """Its cell has done that before it answered."""
+        """Nothing to do: its cell has synced them before it answered."""
 
     def still(self, copies: Copies) -> Copies | None:
         return None

@@ -1,4 +1,5 @@
-"""Makes a read of a topic wait for the routers into it, so that it finds what the sources had when it began.
+"""Makes a read of a topic wait for the routers into it, so that it finds the records that the sources had when it
+began.
 
 This follows chains, also into other cells: first the routers into a router's source, then the router itself. Blocked
 routers are named in the answer, and nobody waits for them.

@@ -93,7 +93,7 @@ class Window:
         self.read_ns = read_ns
         self._result = result
         self.records = result.records
-        #: The frames of the records, in order; their seqs and times are those of `records` alone.
+        #: The frames of the records, in order. Seqs and times are in `records` only.
         self.parts: list[FrameRecords] = []
         self.seqs: list[int] = []
         self.tags: list[bytes] = []
@@ -207,7 +207,7 @@ class Windows:
         return None
 
     async def _read(self, source: Topic, from_seq: int) -> Window | None:
-        """Read a window. None if records are lost or damaged there, which each router has to report to its
+        """Read a window. None if records are lost or damaged there: each router has to report that to its
         destination."""
         task = self._begin(source, from_seq)
         await asyncio.wait([task])  # a cancelled caller does not end the read for the others
@@ -250,7 +250,7 @@ class Windows:
         return result
 
     def forget(self) -> None:
-        """No router has anything to copy, so the windows are released."""
+        """Release the windows: no router has anything to copy."""
         self._windows.clear()
 
     async def stop(self) -> None:

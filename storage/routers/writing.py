@@ -133,7 +133,7 @@ def set_cursor(logs: Logs, router: Router, source_seq: int) -> None:
 
 
 async def persist(logs: Logs, dest: Topic, router: Router) -> None:
-    """Write the router's cursor when there was nothing to copy. None of its copies may be on their way.
+    """Write the router's cursor when there was nothing to copy. None of its copies may be in flight.
 
     Raises Unavailable. Then a restart examines the same records again, with the same result.
     """

@@ -111,7 +111,7 @@ class Catalog:
         self.partitioned: set[str] = set()
         #: By topic_id of partition 0: the partitions above 0, whether partition 0 counts them or not.
         self.parts: dict[int, dict[int, Topic]] = {}
-        #: By address: partitions of topics of other cells, of which those have not said yet that they count.
+        #: By address: partitions of topics of other cells, whose cells have not said yet that they count.
         self.uncounted: dict[str, Topic] = {}
         self._names: list[str] = []  # sorted
         self.usage = Usage()
@@ -165,11 +165,12 @@ class Catalog:
         return topic.log if topic else None
 
     def is_foreign(self, any_id: int) -> bool:
-        """Whether another cell made this id: what it stands for is there, and only that cell knows if it is gone."""
+        """Whether another cell made this id: the object is in that cell, and only that cell knows whether it is
+        gone."""
         return self.cell is not None and cell_of(any_id) != self.cell
 
     def see_id(self, any_id: int) -> None:
-        """This id is in use: ids that are claimed are above it. Ids of other cells count for nothing."""
+        """This id is in use: claimed ids are above it. Ids of other cells are ignored."""
         if any_id >= self.next_topic_id and not self.is_foreign(any_id):
             self.next_topic_id = any_id + 1
 
@@ -178,8 +179,8 @@ class Catalog:
     ) -> int | None:
         """Apply a committed control frame at `lsn`. Frames of deleted logs do nothing.
 
-        `may_defer`: floors may be raised as late as in `apply_deferred`, together with those of later frames. Every
-        frame but such a one finds them raised.
+        `may_defer`: floors may be raised later, by `apply_deferred`, with those of later frames. They are raised before
+        any other kind of frame is applied.
 
         Returns the number of records removed, for frames that remove some at once.
         """
@@ -242,7 +243,8 @@ class Catalog:
             self.partitioned.add(root.name)
 
     def count(self, part: Topic) -> None:
-        """Find this partition of a topic of another cell by its address from now on: that cell says that it counts."""
+        """From now on, find this partition of another cell's topic by its address: that cell says that the partition
+        counts."""
         if self.uncounted.get(part.name) is part:
             del self.uncounted[part.name]
         known = self.topics.get(part.name)
@@ -367,7 +369,7 @@ class Catalog:
         return True
 
     def apply_deferred(self) -> None:
-        """Raise the floors that were put off. Nobody but `apply` may look at a log before."""
+        """Raise the deferred floors. Until then, only `apply` may read the log."""
         while self.deferred:
             topic_id, value = self.deferred.popitem()
             self._evict_watermark(topic_id, 0, value)
@@ -433,7 +435,7 @@ class Catalog:
                 self.take_spread(topic)
 
     def take_spread(self, topic: Topic) -> None:
-        """Take what the values of a partition's log say about partitions in other cells."""
+        """Apply the values of a partition's log about partitions in other cells."""
         if topic.log.states is None:
             return
         if topic.partition:

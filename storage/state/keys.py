@@ -31,7 +31,7 @@ class Remembered(msgspec.Struct, frozen=True):
 
 
 def key_digest(key: str) -> bytes:
-    """16 bytes that stand for an idempotency key."""
+    """The digest of an idempotency key: 16 bytes."""
     return digest128(key.encode())
 
 

@@ -151,7 +151,7 @@ class Segment:
         self.assumed = state.assumed
         #: Length of its .zdata; 0: its records are in .data, or in the cold tier.
         self.packed_bytes = state.packed_bytes
-        #: Packing was tried and is no use: it is not tried again.
+        #: Packing was tried and saved too little: it is not tried again.
         self.unpackable = False
         #: Bit i: there is no live record first_seq + i (floors not considered).
         self.dead = 0

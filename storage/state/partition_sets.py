@@ -2,7 +2,7 @@
 
 Creating, growing, changing and deleting a topic writes one frame for each partition, in several shards. The frame of
 partition 0 decides. After a crash before that frame, the start undoes the steps before it (create, grow). After a crash
-behind it, the start completes the steps behind it (grow, change, delete):
+after that frame, the start completes the steps after it (grow, change, delete):
 
     create  p1 p2 | p0              a crash before p0: p1 and p2 belong to no topic and are deleted
     grow    p3 p4 | p0 | p1 p2      before p0: p0 does not count p3 and p4, which are deleted; then `align_all`
@@ -39,12 +39,12 @@ def reconcile_partitions(catalog: Catalog, *, salvaging: bool) -> None:
     _reconcile_spread(catalog)
     for topic in sorted(catalog.by_id.values(), key=attrgetter("topic_id")):
         if not topic.partition or catalog.is_foreign(topic.root_id):
-            continue  # partition 0 of another cell decides about it there
+            continue  # partition 0, in another cell, decides about it
         root = catalog.by_id.get(topic.root_id)
         if root is None or root.partition or topic.partition >= root.config.partitions:
             _supersede(catalog, topic)
             continue
-        # The creation of one of them was given up, when there was no room to log that; the other was created later.
+        # One of them was abandoned when there was no room to log that; the other was created later.
         partition_id = topic.root_id, topic.partition
         if (older := newest.get(partition_id)) is not None:
             _supersede(catalog, older)
@@ -74,8 +74,8 @@ def _elsewhere(catalog: Catalog, root: Topic, partition: int) -> bool:
 
 
 def _reconcile_spread(catalog: Catalog) -> None:
-    """Take what logs say about partitions in other cells. A partition may be there twice, if its deletion could not be
-    written: the one that counts stays, or the newer one."""
+    """Apply the statements of logs about partitions in other cells. A partition may exist twice, if its deletion could
+    not be written: the one that counts stays, or else the newer one."""
     for key, _ in catalog.states.table.items(TO_TELL):
         catalog.see_id(int(key))
     known: dict[tuple[int, int], Topic] = {}

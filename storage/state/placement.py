@@ -1,8 +1,8 @@
 """Topics whose partitions are in several cells of a set. Pure.
 
 Partition 0 is in the cell that decides about the topic, and its log has the placement: which cell each partition is in.
-The other partitions in that cell are as those of any topic. A partition in another cell has the topic_id of partition 0
-as its `root_id`. It counts, and is found, once the topic's cell has said so; a value of its log remembers that.
+The other partitions in that cell are like those of any topic. A partition in another cell has the topic_id of partition
+0 as its `root_id`. It counts, and is found, once the topic's cell has said so; a value of its log remembers that.
 
     log of partition 0      (SPREAD, CELLS)    the placement, written together with the number of partitions
     log of a partition      (SPREAD, COUNTS)   the topic's cell has said that this partition counts
@@ -57,5 +57,5 @@ def placement_of(value: bytes) -> Placement:
 
 
 def to_tell_of(value: bytes) -> ToTell:
-    """What is in such a value of an engine."""
+    """The content of such a value of an engine."""
     return _to_tell.decode(value)

@@ -1,8 +1,8 @@
-"""The last batches of each idempotent producer of a log: they tell repeats from batches that may be written. Pure.
+"""The last batches of each idempotent producer of a log: they distinguish repeats from new batches. Pure.
 
 A producer numbers its records per log, from 0 on in each epoch, in 31 bits that wrap around. A batch is accepted when
 it continues the last one. A repeat of one of the last REMEMBERED batches is recognised and gets the same answer. There
-are two views, as of a log: published, and assigned, which is ahead by the batches on their way to disk. So several
+are two views, as of a log: published, and assigned, which is ahead by the batches in flight. So several
 batches of one producer may be in flight.
 
     no entry (never seen, or idle for too long)          any sequence is accepted, as in Kafka

@@ -34,7 +34,7 @@ class Written(NamedTuple):
 
 class Eviction(NamedTuple):
     """A floor, and the live records and payload bytes that are removed when the floor rises to it. `short`: these are
-    all records, and still less than was asked for."""
+    all records, and still less than requested."""
 
     floor: int
     records: int
@@ -67,7 +67,7 @@ class Retained:
         #: counts of segments are not exact (see `storage.recovery.segments`).
         self.replaying = replaying
         self.deferred: list[tuple[control.Delete, int]] = []
-        #: A floor below this has been looked ahead of.
+        #: The look-ahead for floors below this has been done.
         self.look_ahead_from = 0
         #: Copies into segments in progress, in order: the active segment's, and those of segments that the batch of
         #: its mark opens and marks. A mark takes the first.
@@ -78,7 +78,7 @@ class Retained:
     def details(self, segment: Segment) -> Details:
         """The segment's details, loaded now if they are not here yet."""
         if segment.details is None:
-            assert self.access is not None, "a log with segments has somebody who reads them"
+            assert self.access is not None, "a log with segments has a reader for them"
             segment.details = self.access.details(self.topic_id, segment)
         return segment.details
 
@@ -270,7 +270,7 @@ class Retained:
         if written is not None and written.measured and not segment.count and segment.details is None:
             segment.details = Details(array("I"), Times())
         live, size = self.tail.totals(max(start, floor), end)
-        # In a replay, a record that is no longer in the log may be in the segment: its files tell at the end.
+        # In a replay, a record that is no longer in the log may be in the segment: its files show that at the end.
         dead = self.tail.deleted_bits(start, end) if self.replaying else self.tail.dead_bits(start, end)
         if segment.details is not None:
             segment.details.payloads.extend(self.tail.payloads(start, end))

@@ -31,7 +31,7 @@ def next_that_free(sizes: array[int], index: int, end: int, records: int, size_b
         count = max(records, -(-size_bytes // sizes[index]))
     if index + count <= end:
         next_sizes = sizes[index : index + count]
-        if count > 0 and all_equal(next_sizes) and next_sizes[0] * count >= size_bytes:  # as sizes usually are
+        if count > 0 and all_equal(next_sizes) and next_sizes[0] * count >= size_bytes:  # sizes usually are equal
             return count, next_sizes[0] * count
     if index + records > end:
         return None

@@ -21,7 +21,7 @@ from storage.records import AppendedBatches, AppendedRecords
 from storage.state.segment_sums import STRIDE, next_that_free, that_free
 
 _TRIM_ENTRIES = 4096
-#: Records whose entries are looked up at once, where nobody says how many are wanted.
+#: Records whose entries are looked up at a time, if the caller does not say how many are wanted.
 _STRIDE = 1024
 
 
@@ -262,7 +262,7 @@ class TailIndex:
         to the entry with which they have `most` records."""
         seqs, starts, trimmed, entries = self._seqs, self._starts, self._trimmed_records, len(self._seqs)
         found: list[tuple[int, int, int, int]] = []
-        entry = max(0, bisect_right(seqs, first_seq) - 1)  # wholly below `first_seq`, perhaps: then it has no count
+        entry = max(0, bisect_right(seqs, first_seq) - 1)  # possibly wholly below `first_seq`: then it has no count
         while entry < entries and most > 0 and (begin := seqs[entry]) < end_seq:
             start = starts[entry] - trimmed
             stop = starts[entry + 1] - trimmed if entry + 1 < entries else len(self._sizes)

@@ -54,7 +54,7 @@ class Traffic:
         self.evicted[cause] = self.evicted.get(cause, 0) + records
 
     def families(self) -> list[Family]:
-        """As metrics."""
+        """The counters as metric families."""
         return [
             METRICS.whole("topics_appends", self.writes),
             METRICS.whole("topics_appended_records", self.appended),
@@ -67,7 +67,7 @@ class Traffic:
 
 
 class Usage:
-    """What all logs of an engine use; bytes and keys are of the assigned view."""
+    """The usage of all logs of an engine; bytes and keys are those of the assigned view."""
 
     __slots__ = (
         "access",

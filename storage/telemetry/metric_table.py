@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-#: The most topics, queues, routers and consumers each that have metrics.
+#: The most topics that have metrics; likewise the most queues, routers and consumers.
 MAX_TOPIC_SERIES: Final = 1000
 
 
@@ -121,11 +121,11 @@ METRICS: Final = MetricTable(
     Metric("topics_recovery_bytes", GAUGE, "bytes", "Bytes replayed at the start."),
     Metric("topics_recovery_seconds", GAUGE, "seconds", "Time recovery took."),
     Metric(
-        "topics_recovery_discarded_bytes", GAUGE, "bytes", "Bytes after the end of the log that recovery cut off.",
+        "topics_recovery_discarded_bytes", GAUGE, "bytes", "Bytes after the end of the log that recovery removed.",
     ),
     Metric(
         "topics_recovery_discarded_frames", GAUGE, "frames",
-        "Valid frames among the bytes cut off, of incomplete batches.",
+        "Valid frames among these bytes, of incomplete batches.",
     ),
     Metric("topics_recovery_salvaged_bytes", GAUGE, "bytes", "Damaged bytes that salvage discarded."),
     Metric("topics_snapshots", COUNTER, "snapshots", "Snapshots taken."),

@@ -22,7 +22,8 @@ class Tracer(Protocol):
     def moving(
         self, what: Move, source: str, dest: str, records: Sequence[HasBody], router: str | None
     ) -> AbstractContextManager[None]:
-        """Entered when copies of these records are about to be written to dest, left when they are, or are not."""
+        """Returns a context that is entered before copies of these records are written to dest, and left after the
+        write or its failure."""
         ...
 
 
@@ -32,5 +33,5 @@ _UNTRACED: Final = nullcontext()
 def moving(
     tracer: Tracer | None, what: Move, source: str, dest: str, records: Sequence[HasBody], *, router: str | None = None
 ) -> AbstractContextManager[None]:
-    """What to have around such a write."""
+    """The context for such a write; without a tracer, one that does nothing."""
     return _UNTRACED if tracer is None else tracer.moving(what, source, dest, records, router)

@@ -1,9 +1,9 @@
 """Creates, changes and deletes topics and their partitions, and deletes records.
 
-While a topic is being changed or deleted, writes to it wait, so that none falls between two configs.
+While a topic is being changed or deleted, writes to it wait, so that no write is checked against two configs.
 
-New partitions are created ahead of the frame of partition 0 that counts them (its TopicCreate, or its
-ConfigUpdate{partitions}): their TopicCreates are synced first. Until then nobody finds them, so nothing can be written
+New partitions are created before the frame of partition 0 that counts them (its TopicCreate, or its
+ConfigUpdate{partitions}): their TopicCreates are synced first. Until then they cannot be found, so no record is written
 to a partition that a crash would undo.
 
 Source: docs/reference/api.md#topics, docs/reference/api.md#partitions, docs/reference/guarantees.md#recovery,
@@ -78,7 +78,7 @@ class TopicQueues(Protocol):
         ...
 
     async def quiet(self, topic: Topic) -> None:
-        """Wait until nothing that is decided about the queue's jobs is on its way to the log."""
+        """Wait until every decision about the queue's jobs has been written to the log."""
         ...
 
     async def commit(self, topic: Topic, values: Sequence[control.Control]) -> None:
@@ -166,10 +166,10 @@ class TopicAdmin:
         return False
 
     async def alter(self, name: str, changed: Callable[[TopicConfig], TopicConfig]) -> None:
-        """Replace the config of a topic by what `changed` makes of it; durable on return.
+        """Replace the config of a topic by the result of `changed`; durable on return.
 
         No other change comes between reading and writing the config, and a topic that is being deleted is not created
-        again. Raises TopicNotFound, and what `changed` and `put` raise.
+        again. Raises TopicNotFound, and the errors of `changed` and `put`.
         """
         while True:
             topic = self._logs.topic(name)
@@ -180,12 +180,12 @@ class TopicAdmin:
             await asyncio.wait([changing])
 
     def _differs(self, topic: Topic, config: TopicConfig) -> bool:
-        # Nobody knows what the next start finds in a stopped shard: perhaps a change that is not seen here.
+        # The next start may find a change in a stopped shard that is not visible here.
         stopped = self._logs.shards[topic.log.shard].log.failed is not None
         return topic.config != config or topic.provisional or stopped
 
     async def _create(self, name: str, config: TopicConfig) -> bool:
-        """False: something came between, and nothing was created."""
+        """False: another operation came first, and nothing was created."""
         logs = self._logs
         self.check_limit()
         topic, creating = self.provisional(name, config)
@@ -215,10 +215,10 @@ class TopicAdmin:
     async def _create_partitions(
         self, root: Topic, config: TopicConfig, first: int, placement: Placement | None
     ) -> list[Topic]:
-        """Partitions `first` and up, as many as `config` says; durable on return, and not found by anybody yet. Returns
-        those in this cell.
+        """Create the partitions from `first` on that `config` requires. Durable on return, but not found by their
+        addresses yet. Returns those in this cell.
 
-        Raises Unavailable; then there are none of them, or those in other cells are deleted when these are told.
+        Raises Unavailable; then none exist, or the ones in other cells are deleted when those cells are notified.
         """
         logs = self._logs
         made: list[Topic] = []
@@ -247,7 +247,8 @@ class TopicAdmin:
         return [each for each in partitions if placement is None or placement.cells[each] == cell]
 
     async def _create_all(self, topic: Topic, creating: control.TopicCreate) -> bool:
-        """All partitions of a topic whose partition 0 is provisional. False: that one has gone, nothing was created."""
+        """Create all partitions of a topic whose partition 0 is provisional. False: partition 0 is gone, and nothing
+        was created."""
         placement = self.placements.placement_for(topic, topic.config)
         try:
             async with self.placements.changing(topic, placement):
@@ -280,8 +281,8 @@ class TopicAdmin:
             self._logs.catalog.remove(topic)
 
     async def _change_all(self, topic: Topic, config: TopicConfig) -> None:
-        """The config of partition 0 counts: what fails for the others is done by the next PUT of the same config, or by
-        the next start."""
+        """The config of partition 0 is valid. If a change of another partition fails, the next PUT of the same config
+        or the next start repeats it."""
         placement = self.placements.placement_for(topic, config)
         async with self.placements.changing(topic, placement):
             await self._change_at(topic, config, placement)
@@ -311,7 +312,8 @@ class TopicAdmin:
             await asyncio.gather(*(self.change(each, config) for each in before))
 
     async def discard(self, made: list[Topic]) -> None:
-        """Delete partitions that do not count after all. If the log cannot take that now, the next start does it."""
+        """Delete partitions that do not count after all. If the log does not accept that now, the next start does
+        it."""
         pending: list[asyncio.Future[int | None]] = []
         for topic in made:
             if topic.provisional:
@@ -368,8 +370,8 @@ class TopicAdmin:
     async def change(
         self, topic: Topic, config: TopicConfig, *, paused: bool | None = None, placement: Placement | None = None
     ) -> None:
-        """Replace the config of one partition, and in partition 0 the placement; durable on return. Nobody writes to it
-        meanwhile."""
+        """Replace the config of one partition, and in partition 0 the placement; durable on return. There are no writes
+        to it meanwhile."""
         logs, log = self._logs, topic.log
         shard = logs.shards[log.shard]
         shard.refuse_when_full()
@@ -378,8 +380,8 @@ class TopicAdmin:
             await logs.announce_losses(log)
         leases = await self._leases_to_write(topic, config)
         if topic.config.ttl_ms and topic.config.ttl_ms != config.ttl_ms:
-            # No read gives records that the old ttl has expired. They are evicted ahead of the new ttl in the log, so
-            # that no later read gives them again.
+            # No read returns records that the old ttl has expired. They are evicted before the new ttl in the log, so
+            # that no later read returns them.
             await self._expiry.expire_if_possible(topic)
         pending: list[asyncio.Future[int | None]] = []
         if log.ephemeral and config.durability is not Durability.EPHEMERAL:
@@ -398,7 +400,7 @@ class TopicAdmin:
             *(value for value, _ in leases),
         ]
         nodes = ["", *_placement_nodes(placement), *(node for _, node in leases)]
-        while (over := over_caps(config, log, 0, 0)) is not None:  # records may have gone during a load
+        while (over := over_caps(config, log, 0, 0)) is not None:  # records may have been removed during a load
             planned = log.plan_eviction(*over)
             if isinstance(planned, Eviction):
                 values.append(eviction(config, log, planned))
@@ -438,7 +440,7 @@ class TopicAdmin:
         return lease_frames(table)
 
     def _write_out(self, log: Log) -> list[asyncio.Future[int | None]]:
-        """An ephemeral log becomes durable: what memory holds goes to the WAL, ahead of the config that says so."""
+        """An ephemeral log becomes durable: write its records from memory to the WAL, before the new config."""
         logs = self._logs
         generation = logs.shards[log.shard].generation
 
@@ -508,7 +510,7 @@ class TopicAdmin:
         await self.consumers.check_change(topic, config)
 
     def forget(self, topic: Topic) -> None:
-        """Forget what is kept about a partition that was deleted."""
+        """Forget the in-memory state of a partition that was deleted."""
         self._reservations.forget(topic.topic_id)
 
     async def _delete_all(self, done: asyncio.Future[int | None], parts: list[Topic]) -> None:
@@ -522,7 +524,7 @@ class TopicAdmin:
             topic = self._logs.topic(name)
             shard = self._logs.shards[topic.log.shard]
             if (changing := self._logs.changing.get(topic.topic_id)) is not None:
-                # What a change writes out of memory is decided: a delete that came between would be forgotten.
+                # The records that a change writes from memory are fixed: a delete during the change would be lost.
                 await asyncio.wait([changing])
             elif topic.log.in_memory_only or shard.has_room(1, 0):
                 return topic
@@ -579,12 +581,12 @@ class TopicAdmin:
 
     async def set_paused(self, topic: Topic, paused: bool) -> None:
         """Pause or resume a queue: a paused queue delivers nothing. Durable on return."""
-        # Nobody knows what the next start finds in a stopped shard: perhaps a change that is not seen here.
+        # The next start may find a change in a stopped shard that is not visible here.
         if topic.paused != paused or self._logs.shards[topic.log.shard].log.failed is not None:
             await self.exclusively((topic,), self.change(topic, topic.config, paused=paused))
 
     async def delete_records(self, name: str, before_seq: int | None, match: TagMatch | None) -> DeletedRecords:
-        """Remove records for good and silently; as durable on return as the topic is."""
+        """Delete records permanently, without a tombstone; as durable on return as the topic."""
         if before_seq is None and match is None:
             raise InvalidRequest("Give before_seq or match.", field="before_seq")
         logs = self._logs
@@ -621,7 +623,7 @@ def _placement_nodes(placement: Placement | None) -> list[str]:
 
 
 async def _no_ends(topic: str, look: bool) -> None:
-    """An engine that is no cell: its catalog has all routers."""
+    """For an engine that is not a cell: its catalog has all routers."""
 
 
 async def _wait_deleted(pending: list[asyncio.Future[int | None]]) -> None:

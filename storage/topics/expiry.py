@@ -1,6 +1,6 @@
 """Time-to-live: evicts expired records, of idle topics too.
 
-A record is expired iff now - ts > ttl_ms. The EvictWatermark that says so is synced before the floor moves.
+A record is expired iff now - ts > ttl_ms. An EvictWatermark is synced before the floor moves.
 
 Source: docs/reference/api.md#topics, docs/reference/format.md#evictwatermark.
 """
@@ -31,9 +31,9 @@ class Expiry:
         self._pending: dict[int, asyncio.Future[int | None]] = {}
 
     def due(self, topic: Topic, *, loaded: bool = False) -> int:
-        """The floor that the ttl asks for now; 0 when nothing has expired. May read a segment, unless `prepare` did.
+        """The floor that the ttl requires now; 0 when nothing has expired. May read a segment, unless `prepare` did.
 
-        `loaded`: it reads none. Of a segment that could not be loaded nothing has expired until all of it has.
+        `loaded`: it reads none. A segment that could not be loaded expires only as a whole.
         """
         if not topic.config.ttl_ms:
             return 0
@@ -46,7 +46,7 @@ class Expiry:
         return max(0, self._logs.now_ms() - topic.config.ttl_ms)
 
     def _wants(self, topic: Topic) -> Segment | None:
-        """The segment with the oldest record, if its details are needed to tell what of it has expired."""
+        """The segment with the oldest record, if its details are needed to find its expired records."""
         return topic.log.held.expiry_wants(topic.log.earliest_seq, self._oldest_ms(topic))
 
     async def prepare(self, topic: Topic) -> None:
@@ -55,12 +55,12 @@ class Expiry:
             await self._details.load(topic.log, self._wants(topic))
 
     def may_be_due(self, topic: Topic) -> bool:
-        """Whether something has expired, or may have as far as can be told without reading."""
+        """Whether records have expired, or may have; reads no file."""
         return self.due(topic, loaded=True) > 0 or bool(topic.config.ttl_ms and self._wants(topic))
 
     async def make_room(self, topic: Topic, full: TopicFull) -> None:
-        """Evict what has expired, for a write that found its topic full. Raises `full` when nothing has, or when damage
-        hides it, and what the log raises."""
+        """Evict expired records, for a write that found its topic full. Raises `full` when none have expired, or when
+        damage hides them, and the errors of the log."""
         with suppress(RecordCorrupt):
             await self.prepare(topic)
         if not self.due(topic, loaded=True):
@@ -68,7 +68,7 @@ class Expiry:
         await self._expire(topic)
 
     async def expire(self, topic: Topic) -> None:
-        """Evict what has expired. Raises what the log raises."""
+        """Evict expired records. Raises the errors of the log."""
         await self.prepare(topic)
         await self._expire(topic)
 
@@ -90,7 +90,7 @@ class Expiry:
         await asyncio.shield(pending)
 
     async def expire_if_possible(self, topic: Topic) -> None:
-        """`expire`, without errors of the log or of segments: reads leave out what has expired anyway."""
+        """`expire`, without errors of the log or of segments: reads leave out expired records anyway."""
         with suppress(Unavailable, DataError):
             await self.prepare(topic)
         if self.due(topic, loaded=True) and self._logs.shards[topic.log.shard].log.failed is None:

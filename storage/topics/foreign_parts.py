@@ -2,7 +2,7 @@
 
     spread_make    creates partitions that do not count yet: nobody finds them
     spread_hold    holds back writes to them, because the topic is being changed
-    spread_tell    says which of them count, with which config: the others are deleted
+    spread_tell    says which of them count, and with which config; the others are deleted
     spread_states  their states
 
 Every call may arrive twice, late, or not at all: see `storage.platform.Era`. Calls about one topic are executed
@@ -37,7 +37,7 @@ MAKE: Final = "spread_make"
 HOLD: Final = "spread_hold"
 TELL: Final = "spread_tell"
 STATES: Final = "spread_states"
-#: How long writes wait for what is told after `spread_hold`.
+#: How long writes wait for `spread_tell` after `spread_hold`.
 HOLD_S: Final = 10.0
 
 _states = msgspec.msgpack.Decoder(list[tuple[int, int, TopicState]])
@@ -87,7 +87,7 @@ class ForeignParts:
         return {MAKE: self._make, HOLD: self._hold, TELL: self._tell, STATES: self._states_of}
 
     async def stop(self) -> None:
-        """End what is in progress: the cells of the topics say it again to the next process."""
+        """Cancel the work in progress: the cells of the topics repeat their calls to the next process."""
         tasks = [*self._releasing, *self._last.values()]
         for task in tasks:
             task.cancel()
@@ -99,9 +99,8 @@ class ForeignParts:
         await self._next(era, root_id, lambda: self._make_all(root_id, title, numbers, TopicConfig.from_map(config)))
 
     async def _hold(self, argument: Any) -> int:
-        """Let writes to the partitions wait. Returns how many records they have, with those on their way to the log.
-
-        Raises what forbids this config (None: any).
+        """Let writes to the partitions wait. Returns how many records they have, including records in flight. Raises
+        the error that forbids this config (None: no config is checked).
         """
         era, root_id, config = argument
         wanted = None if config is None else TopicConfig.from_map(config)
@@ -128,7 +127,7 @@ class ForeignParts:
         return [*self._logs.catalog.parts.get(root_id, {}).values()]
 
     async def _next(self, era: int, root_id: int, work: Any) -> Any:
-        """Do this after all else for that topic, also when the caller goes away."""
+        """Do this after all other work for that topic, also when the caller goes away."""
         self._logs.check_open()
         self._eras.enter(cell_of(root_id), era)
         task = asyncio.ensure_future(self._after(self._last.get(root_id), work))
@@ -206,13 +205,13 @@ class ForeignParts:
     async def _apply_counts(self, root_id: int, title: str, numbers: Sequence[int], config: TopicConfig) -> None:
         logs, catalog = self._logs, self._logs.catalog
         gone = [part for part in self._parts(root_id) if part.partition not in numbers]
-        for number in numbers:  # a topic of that name that was there before is gone, or there would not be this one
+        for number in numbers:  # an earlier topic of that name is gone, otherwise this one would not exist
             at = address(title, number)
             known = (catalog.topics.get(at), catalog.uncounted.get(at))
             gone.extend(older for older in known if older is not None and _is_before(older.root_id, root_id))
         deleting = [asyncio.ensure_future(self._changes.exclusively([part], self._delete(part))) for part in gone]
         await asyncio.sleep(0)
-        # From here on, writes to those wait for their deletion. No write comes in between that was held until now.
+        # From here on, writes to those wait for their deletion. Writes that were held until now cannot come before it.
         for held in [
             *{id(held): held for each in self._parts(root_id) if (held := self._held.get(each.topic_id))}.values()
         ]:
@@ -220,7 +219,8 @@ class ForeignParts:
         await asyncio.gather(*deleting)
         missing = [number for number in numbers if number not in catalog.parts.get(root_id, {})]
         if missing:
-            # Only a cell that was restored as of another instant than the topic's cell lacks what counts.
+            # A partition that counts is missing only in a cell that was restored as of another instant than the topic's
+            # cell.
             for number in missing:
                 _log.error("partition_lost", topic=title, partition=number, topic_id=root_id)
             await self._make_all(root_id, title, missing, config)

@@ -20,7 +20,7 @@ class NamedLocks:
 
     @asynccontextmanager
     async def hold(self, name: str) -> AsyncGenerator[None]:
-        """Hold the lock of this name inside. Those that wait get it in the order in which they came."""
+        """Hold the lock of this name inside the block. Waiters get it in the order in which they came."""
         lock = self._locks.get(name)
         if lock is None:
             lock = self._locks[name] = asyncio.Lock()
@@ -28,6 +28,6 @@ class NamedLocks:
             yield
 
     def held(self, name: str) -> bool:
-        """Whether somebody holds it: `hold` would wait."""
+        """Whether the lock is held, so that `hold` would wait."""
         lock = self._locks.get(name)
         return lock is not None and lock.locked()

@@ -1,6 +1,6 @@
 """Chooses the partition of a write to a topic.
 
-In this order: the partition that the write asks for; the one that knows its idempotency key; partition 0 if the write
+In this order: the partition that the write names; the one that knows its idempotency key; partition 0 if the write
 has an `expected_seq`; the one that the tags of its records map to; the next one, round robin.
 
 If partitions are in several cells, no cell knows all keys. A write with an idempotency key then goes to the partition
@@ -54,7 +54,7 @@ class Topics(Protocol):
 
 def needs_choice(topics: Topics, name: str, partition: int | None, config: TopicConfig | None) -> bool:
     """Whether a write needs `append` of this module: the topic has several partitions or may get them, or the write
-    asks for a partition above 0."""
+    names a partition above 0."""
     return bool(partition) or name in topics.logs.catalog.partitioned or (config is not None and config.partitions > 1)
 
 
@@ -91,7 +91,7 @@ async def append(
         done.topic, done.partition = name, partition
         return done
     if topic is None and create and config is not None and config.partitions > 1:
-        _, created = await topics.put_topic(name, config)  # else another write was first, and its config counts
+        _, created = await topics.put_topic(name, config)  # otherwise another write was first, and its config counts
     topic = topics.logs.topic(name) if topic is None or topic.provisional else topic
     if topic.placement is not None:
         options = Options(node, idempotency_key, idempotency_strict, expected_seq)
@@ -130,7 +130,7 @@ async def _append_spread(
     partition: int | None,
     options: Options,
 ) -> Appended:
-    """The same for a topic whose partitions are in several cells."""
+    """`append` for a topic whose partitions are in several cells."""
     placement = topic.placement
     assert placement is not None
     count, key = len(placement.cells), options.idempotency_key

@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger("storage")
 
-#: How long a call may take that makes, holds or tells partitions.
+#: How long a `spread_` call may take.
 CALL_S: Final = 5.0
-#: How often cells that did not answer are told again.
+#: How often calls to cells that did not answer are repeated.
 TELL_EVERY_S: Final = 1.0
 
 
@@ -48,22 +48,23 @@ class Placements:
         self._logs = logs
         self._states = states
         self._era = Era(logs.clock.monotonic_ns)
-        #: By topic_id: held while the topic is changed, or the others are told about it. Who uses one keeps it alive.
+        #: By topic_id: held while the topic is changed, or the others are told about it. Its users keep it alive.
         self._locks: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
-        #: Topics that the other cells are told about once after the start: a restored cell may lack partitions.
+        #: Topics about which the other cells are notified once after the start, because a restored cell may lack
+        #: partitions.
         self._after_start: set[int] = set()
         #: Whether the partitions of new topics, and new partitions, go to several cells.
         self.is_on = False
 
     def start(self) -> None:
-        """Finish what a process before this one has begun."""
+        """Finish the changes that an earlier process began."""
         if self._logs.neighbours is not None:
             roots = self._logs.catalog.topics.values()
             self._after_start = {root.topic_id for root in roots if root.placement is not None}
             self._logs.runtime.supervisor.start("placements", TELL_EVERY_S, self.tick)
 
     def placement_for(self, topic: Topic, config: TopicConfig) -> Placement | None:
-        """Where the partitions go that `config` says the topic has; None: all stay in this cell. `topic` may be new."""
+        """The placement of the partitions that `config` requires; None: all stay in this cell. `topic` may be new."""
         neighbours, before = self._logs.neighbours, topic.placement
         there = 0 if topic.provisional else topic.config.partitions
         if neighbours is None or (before is None and not (self.is_on and config.partitions > max(there, 1))):
@@ -78,9 +79,11 @@ class Placements:
 
     @asynccontextmanager
     async def changing(self, topic: Topic, placement: Placement | None) -> AsyncGenerator[None]:
-        """Around a change of a topic with this placement. At the end the others are told, as far as they answer.
+        """The context of a change of a topic with this placement. At its end the other cells are notified, as far as
+        they answer.
 
-        Raises Unavailable if the other cells cannot be told of the change later, should this process end.
+        Raises Unavailable if the log cannot store that the other cells must be notified, for the case that this process
+        ends.
         """
         others = self._others(placement)
         if not others:
@@ -114,8 +117,8 @@ class Placements:
         await self._ask(MAKE, wanted)
 
     async def hold(self, root: Topic, config: TopicConfig | None) -> int:
-        """Let writes to the partitions of other cells wait until those are told, or for some seconds. Returns how many
-        records they have. Raises StorageError if a cell is away, or its partitions cannot have this config."""
+        """Let writes to the partitions of other cells wait until those cells are notified, or for some seconds. Returns
+        how many records they have. Raises StorageError if a cell is away, or its partitions cannot have this config."""
         wanted = None if config is None else config.to_map()
         held = await self._ask(HOLD, {cell: [root.topic_id, wanted] for cell in self._others(root.placement)})
         return sum(held.values())
@@ -139,7 +142,7 @@ class Placements:
         pending = {int(key) for key, _ in self._states.items(TO_TELL)}
         for root_id in sorted(pending | self._after_start):
             if root_id in self._locks:
-                continue  # a change is under way, and tells them
+                continue  # a change is in progress, and notifies them
             try:
                 async with self._locks.setdefault(root_id, asyncio.Lock()):
                     await self._tell_all(root_id)
@@ -150,7 +153,7 @@ class Placements:
         """Tell each cell that may have partitions of this topic which of them count. Raises StorageError."""
         logs, key = self._logs, str(root_id)
         if logs.shards[shard_of(root_id, len(logs.shards))].log.failed is not None:
-            raise StorageFailed()  # only the next start knows what counts
+            raise StorageFailed()  # only the next start knows which partitions count
         root = logs.catalog.by_id.get(root_id)
         known = self._states.get(TO_TELL, key)
         cells = set(self._known(key))
@@ -174,7 +177,8 @@ class Placements:
         return set() if placement is None else {*placement.cells} - {self._logs.catalog.cell or 0}
 
     async def _ask(self, method: str, wanted: Mapping[int, list[Any]]) -> dict[int, Any]:
-        """Call a method of several cells; the results by cell. Raises what failed, when all have ended."""
+        """Call a method of several cells; the results by cell. Raises the error of one that failed, when all have
+        ended."""
         answers = await asyncio.gather(
             *(self._call(cell, method, argument) for cell, argument in wanted.items()), return_exceptions=True
         )

@@ -42,7 +42,7 @@ def entry_cell(value: bytes) -> int:
 
 _log = structlog.get_logger("storage")
 
-#: How often open entries are told again.
+#: How often open entries are sent again.
 TELL_EVERY_S: Final = 10.0
 
 
@@ -60,7 +60,7 @@ class Placing:
 
     @property
     def methods(self) -> dict[str, Method]:
-        """What other cells call, by name. Each may be called twice, late, or in vain."""
+        """The methods that other cells call, by name. Each may be called twice, late, or in vain."""
         return {"topic_decide": self._decide, "topic_entry": self._entry, "topic_where": self._where}
 
     def start(self) -> None:
@@ -84,8 +84,8 @@ class Placing:
         return neighbours.home(name) if coming is None else coming
 
     async def here(self, name: str) -> int:
-        """The cell that has the topic of that name or, if there is none, where it is to be made: here, unless its home
-        cell has decided otherwise, or there is no room for an entry. Raises StorageError."""
+        """The cell that has the topic of that name or, if there is none, where it must be created: here, unless its
+        home cell has decided otherwise, or there is no room for an entry. Raises StorageError."""
         neighbours = self._logs.neighbours
         if neighbours is None:
             return 0
@@ -174,7 +174,7 @@ class Placing:
                 entry = self._states.get(ENTRY_KIND, name)
                 if entry is None or not entry.endswith(OPEN_ENTRY):
                     self._open.discard(name)
-                elif name not in self._logs.catalog.topics:  # else the entry became durable in spite of an error
+                elif name not in self._logs.catalog.topics:  # otherwise the entry became durable in spite of an error
                     try:
                         await self._tell(name, entry_cell(entry))
                     except StorageError as error:

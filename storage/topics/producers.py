@@ -1,8 +1,8 @@
 """Idempotent producers of an engine: their ids, and the checks of a write against each log's table of producers.
 
-Ids come from blocks that are reserved in the log first, so none is given twice. They also grow with the clock, so that
-a directory restored from a backup does not give ids again that were given after the backup. In a set, cell i
-takes the blocks whose number is i modulo the number of cells. All methods belong to the loop that started the engine.
+Ids come from blocks that are reserved in the log first, so no id is assigned twice. They also grow with the clock, so
+that a directory restored from a backup does not repeat ids that were assigned after the backup. In a set, cell i takes
+the blocks whose number is i modulo the number of cells. All methods belong to the loop that started the engine.
 
 Source: docs/guides/kafka.md#producing-and-consuming.
 """
@@ -25,7 +25,7 @@ BLOCK = 1000
 
 
 class Producers:
-    """Gives ids to producers, and recognises batches that came before."""
+    """Assigns ids to producers, and recognises repeated batches."""
 
     def __init__(self, logs: Logs, states: States) -> None:
         self._logs = logs
@@ -38,7 +38,7 @@ class Producers:
     # -- ids -----------------------------------------------------------------------------------------------------------
 
     async def claim(self) -> tuple[int, int]:
-        """(producer id, epoch 0), never given before, across crashes too. Raises Unavailable."""
+        """(producer id, epoch 0), never assigned before, not even before a crash. Raises Unavailable."""
         self._logs.check_open()
         async with self._claiming:
             if self._next >= self._end:
@@ -79,7 +79,7 @@ class Producers:
         return log.producers.known(batch, count, self._logs.now_ms(), self._logs.options.producer_id_expiration_ms)
 
     async def answer(self, log: Log, batch: ProducerBatch, count: int) -> Sent | None:
-        """The same, after the outcome of a batch in flight, which may fail."""
+        """`known`, after the outcome of a batch in flight, which may fail."""
         while True:
             sent = self.known(log, batch, count)
             pending = None if sent is None else self.pending.get((log.topic_id, sent.first_seq))

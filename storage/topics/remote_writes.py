@@ -54,7 +54,7 @@ class RemoteWrites:
         return {APPEND: self._serve_append, KNOWS: self._serve_knows}
 
     async def append(self, cell: int, address: str, records: Contents, options: Options) -> Appended:
-        """Write to a partition of another cell. Raises what that cell answers, and Unavailable."""
+        """Write to a partition of another cell. Raises the error that the cell answers, and Unavailable."""
         argument = [address, _to_wire(records), msgspec.to_builtins(options)]
         return msgspec.convert(await self._call(cell, APPEND, argument), Appended)
 
@@ -63,7 +63,7 @@ class RemoteWrites:
         return bool(await self._call(cell, KNOWS, [address, digest]))
 
     def knows_here(self, topic: Topic, digest: bytes) -> bool:
-        """The same of a partition in this cell."""
+        """`knows` for a partition in this cell."""
         keys = topic.log.keys
         if (topic.topic_id, digest) in self._logs.pending_keys:
             return True

@@ -35,12 +35,12 @@ class States:
         return self._logs.catalog.states.table.items(kind)
 
     async def put(self, kind: str, key: str, value: bytes, *, frees: bool = False) -> None:
-        """Durable on return; the last value that was put counts, even while others wait. A cancelled call goes on.
+        """Durable on return. The last value that was put is valid, even while others wait. A cancelled call continues.
 
-        `frees`: the value is on the way to something being deleted, and so it is written on a full disk, too.
+        `frees`: the value is a step of a deletion, so it is written on a full disk, too.
 
-        Raises InvalidRequest, LimitReached (detail.limit max_states), Unavailable: of these only StorageFailed leaves
-        open which value the next start finds.
+        Raises InvalidRequest, LimitReached (detail.limit max_states), Unavailable: only after StorageFailed it is
+        unknown which value the next start finds.
         """
         logs = self._logs
         logs.check_open()

@@ -5,7 +5,7 @@ If the disk cannot take a store into a map, the store kills the process (SIGBUS)
 - only files that this handle has allocated are mapped, and only the allocated part, whose blocks exist;
 - before every store, MADV_POPULATE_WRITE requests its pages. It raises in the cases in which a store would kill: beyond
   the end, on a full disk (file systems that copy on write), at pages that cannot be read;
-- whatever it raises, and at every truncate, the map is given up for good. From then on the file uses pwritev, which
+- after any error of it, and at every truncate, the map is given up for good. From then on the file uses pwritev, which
   reports errors in its own way.
 
 While pages are populated, other threads run. The copy then finds its pages, and lets no other thread run. Writes above

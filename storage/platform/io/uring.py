@@ -102,7 +102,7 @@ class UringFile(PosixFile):
         except RingBroken:
             self._fd = (
                 -1
-            )  # never closed: the number must not come to name another file while the kernel may still run entries
+            )  # never closed: the number must not be reused for another file while the kernel may still run entries
             raise
         return request.results, request.split
 

@@ -103,7 +103,7 @@ class Attempts:
             self._drop(key)
 
     def _let_go(self, key: tuple[int, str]) -> None:
-        """Drop the records of an answer and keep its range."""
+        """Drop the records of an answer, and keep its range."""
         del self._whole[key]
         answer_ = self._answers[key]
         self._answers[key] = answer_._replace(size=_BARE, answer=None)

@@ -56,7 +56,7 @@ LeaseEntry: TypeAlias = tuple[int, int, int, int, int, int]
 
 
 class Holder(Protocol):
-    """Is told when one of its leases has ended, for whatever reason."""
+    """Called when one of its leases has ended, for any reason."""
 
     def lease_ended(self, seq: int) -> None: ...
 

@@ -172,4 +172,4 @@ def test_backup_and_restore_of_a_set_by_the_command_line(made: Path, capsys: pyt
     assert capsys.readouterr().out.count("was restored") == CELLS
     assert main(["verify", again]) == 0
     assert main(["restore", f"{backup}/cell-00", f"{again}-0", "--cells", "4"]) == 1
-    assert "no backup of a set" in capsys.readouterr().err
+    assert "not a backup of a set" in capsys.readouterr().err
