@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from time import perf_counter
+from time import thread_time
 
 import pytest
 
@@ -62,7 +62,7 @@ def test_invalid_acknowledgement_batches_are_refused(batches: list[Acknowledgeme
 
 
 def test_cost_of_a_range_depends_on_held_leases() -> None:
-    began = perf_counter()
+    began = thread_time()
     for _ in range(100):
         plan([batch(0, (1 << 63) - 2, A)], HELD, 1)
-    assert perf_counter() - began < 1
+    assert thread_time() - began < 1
