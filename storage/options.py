@@ -42,6 +42,13 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     gc_min_us: int = 500
     gc_max_us: int = 10_000
     disk_sync_ms: int = 50
+    put_interval_ms: int | None = None
+    """Of a cell in a bucket: syncs go on behind the writer, and begin this far apart. None: the writer syncs."""
+    slot_lag_ms: int = 1000
+    """Of a cell in a bucket: writes that are acked before their sync are refused while the oldest byte that is not
+    synced is older."""
+    sync_leases: bool = False
+    """Of a cell in a bucket: durable leases, and what ends them, are synced before the answer, whatever the class."""
     sync_point_bytes: int = MIB
     sync_point_ms: int = 1000
     snapshot_interval_ms: int = 60_000

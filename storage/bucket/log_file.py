@@ -97,11 +97,17 @@ class LogFile:
         self._below.allocate(size, fill=False)
 
     def datasync(self) -> None:
+        finish = self.begin_sync()
+        if finish is not None:
+            finish()
+
+    def begin_sync(self) -> Callable[[], None] | None:
+        """What makes everything written so far a slot; None: it is in slots. Later writes belong to the next slot."""
         if self._begin == self._end:
-            return
-        self._sink.append(Body(self.number, self._begin, b"".join(self._unsent)))
-        self._unsent.clear()
-        self._begin = self._end
+            return None
+        number, begin, unsent = self.number, self._begin, self._unsent
+        self._unsent, self._begin = [], self._end
+        return lambda: self._sink.append(Body(number, begin, b"".join(unsent)))
 
     def sync(self) -> None:
         self.datasync()

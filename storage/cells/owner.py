@@ -80,6 +80,8 @@ BASE_SLOTS: Final = 1000
 BASE_BYTES: Final = 256 << 20
 #: How often it is looked at whether a base is due, and whether the owner's time is over.
 LOOK_S: Final = 0.25
+#: Slots are created at most this often, if `Options.put_interval_ms` says nothing else.
+PUT_INTERVAL_MS: Final = 100
 #: A clean stop waits no longer for the store.
 CLOSE_S: Final = 10.0
 
@@ -148,7 +150,14 @@ class CellOwner:
         #: Bases put, and objects deleted, since the start.
         self.bases = 0
         self.deleted = 0
-        wanted = msgspec.structs.replace(options or Options(), wal_shards=1, segment_pack_bytes=0)
+        options = options or Options()
+        wanted = msgspec.structs.replace(
+            options,
+            wal_shards=1,
+            segment_pack_bytes=0,
+            put_interval_ms=PUT_INTERVAL_MS if options.put_interval_ms is None else options.put_interval_ms,
+            sync_leases=True,
+        )
         files = SlotFileSystem(PosixFileSystem(), root, self)
         self.engine = Engine(root, wanted, fs=files, clock=self._clock)
 

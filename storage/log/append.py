@@ -574,6 +574,8 @@ class Write:
         shard = logs.shards[log.shard]
         if shard.log.failed is not None or shard.log.full:
             shard.refuse_when_full()
+        if shard.log.behind is not None and config.durability is not Durability.FSYNC and not log.ephemeral:
+            shard.refuse_when_behind()
         if topic_id in logs.unannounced_losses:
             return partial(logs.announce_losses, log)
         self.over = over_caps(config, log, self.count, self.total) if capped else None

@@ -14,8 +14,8 @@ from storage.log.submission import Submission
 from storage.log.validation import check_address
 from storage.log.writer import Shard
 from storage.platform import Neighbours, Runtime
-from storage.records import split
-from storage.state import Catalog, Log, LossRange, Topic
+from storage.records import Durability, TopicConfig, split
+from storage.state import Catalog, Log, LossRange, Topic, leases_durable
 
 
 class Logs:
@@ -94,6 +94,10 @@ class Logs:
     def shard_is_open(self, index: int) -> bool:
         """Whether new topics may go to this shard."""
         return self.shards[index].log.failed is None or len(self.failed_shards) == len(self.shards)
+
+    def syncs_jobs(self, config: TopicConfig) -> bool:
+        """Whether what becomes of a queue's jobs is synced before it is answered."""
+        return config.durability is Durability.FSYNC or (self.options.sync_leases and leases_durable(config))
 
     # -- writing -----------------------------------------------------------------------------------------------------
 

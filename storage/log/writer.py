@@ -22,12 +22,13 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, cast
 
 import structlog
 
 from storage.errors import StorageError, StorageFailed, StorageFull, WalSaturated
 from storage.format import control, wal_frame
+from storage.log.behind import Behind, PutLater
 from storage.log.files import SHIFT, PreparedFile, WalFiles, no_space, position
 from storage.log.submission import Outcome, Submission, Unit, resolve
 from storage.options import Options
@@ -115,6 +116,12 @@ class Shard:
             raise self.log.failure()
         if self.log.full:
             raise StorageFull()
+
+    def refuse_when_behind(self) -> None:
+        """Raise WalSaturated while syncs are behind by more than allowed: for a write that is acked before its sync."""
+        since = self.log.unsynced_since_ns
+        if since is not None and self._clock.monotonic_ns() - since > self._options.slot_lag_ms * 1_000_000:
+            raise WalSaturated("The log's writes do not reach the bucket in time; nothing was stored.")
 
     def has_room(self, frames: int, size_bytes: int, *, internal: bool = False) -> bool:
         """Whether this much more fits. A tenth of the queue is kept for internal frames."""
@@ -263,6 +270,9 @@ class Shard:
 
     def start(self) -> None:
         """Begin to write. The log has been opened."""
+        if self.log.behind is not None:
+            soon = None if self._threaded else self._loop.call_soon
+            self.log.behind.start(self.log.on_written, self._look_at_log, soon)
         if self._threaded:
             self._thread = threading.Thread(target=self._run, name=f"wal-{self.index}", daemon=True)
             self._thread.start()
@@ -280,7 +290,7 @@ class Shard:
                     if not clock.wait(condition, self._next_chore_s() if has_chores else None):
                         break
                 waiting = self._came - self._taken
-                if waiting and not self._stopping:
+                if waiting and not self._stopping and log.behind is None:
                     wanted, window_ns = self._window.wait_for(waiting)
                     if wanted:
                         self._gather(waiting, wanted, window_ns)
@@ -326,12 +336,19 @@ class Shard:
             self._worked_ns = ended
         if log.dirty_since_ns is not None or log.full:
             self.harden()
+        self._look_at_log()
+
+    def _look_at_log(self) -> None:
+        """Tell the loop of syncs and of a failure. Called behind each group, and behind each sync."""
+        log = self.log
         if self.on_synced is not None and log.syncs != self._syncs_reported:
             self._syncs_reported = log.syncs
             self._call(Shard._report_synced)
-        if log.failed is not None and not self._failure_reported:
-            self._failure_reported = True
-            self._call(self._failed)
+        if log.failed is not None:
+            with self._condition:
+                reported, self._failure_reported = self._failure_reported, True
+            if not reported:
+                self._call(self._failed)
 
     def _stop_after_crash(self, group: list[Submission], error: Exception) -> None:
         """A defect, not the disk: nobody knows what was written, so the shard stops, and all waits end."""
@@ -400,6 +417,7 @@ class Shard:
         await asyncio.sleep(0)  # lets the loop resolve what the thread has posted
         if self._thread is not None:
             await self._loop.run_in_executor(None, self.log.close)
+            await asyncio.sleep(0)
         else:
             self.log.close()
 
@@ -586,6 +604,13 @@ class ShardLog:
         self.hastened = False
         #: How many syncs have succeeded.
         self.syncs = 0
+        interval_ms = options.put_interval_ms
+        self.behind = None if interval_ms is None else Behind(self, clock, interval_ms)
+        #: As `dirty_since_ns`, of what a sync is wanted for, and of what one is under way for.
+        self._wanted_since_ns: int | None = None
+        self._syncing_since_ns: int | None = None
+        #: Of the sync under way: where it ends, and when it began.
+        self._syncing = (0, 0)
 
     # -- opening -----------------------------------------------------------------------------------------------------
 
@@ -629,6 +654,7 @@ class ShardLog:
     # -- a group -----------------------------------------------------------------------------------------------------
 
     def commit(self, group: list[Submission]) -> None:
+from storage.log.behind import Behind, PutLater
         """Write a group, sync it if a member needs that, and report every member: those that need no sync before it,
         the others after it, in order."""
         writers, sync = 0, True
@@ -656,13 +682,17 @@ class ShardLog:
                     continue
             batch.append(each)
             size += len(each.payload)
+        behind = self.behind
         if batch:
-            self._flush(batch, size, written, sync=sync)  # nobody is answered before the sync
+            self._flush(batch, size, written, sync=sync and behind is None)  # nobody is answered before the sync
         now = self._written_ns or self._clock.monotonic_ns()
         waiting = False
         for each in written:
             each.written_ns = now
             waiting = waiting or (each.needs_sync and each.error is None)
+        if behind is not None:
+            behind.accept(written)
+            return
         if not waiting:
             self.on_written(written)
             return
@@ -809,7 +839,7 @@ class ShardLog:
         stats.bytes += at - start
         stats.frames += frames
         if sync:
-            self._note_synced(self._written_ns)
+            self._note_synced(self._written_ns, at)
             return
         if self.dirty_since_ns is None:
             self.dirty_since_ns, self.hastened = clock.monotonic_ns(), False
@@ -823,7 +853,17 @@ class ShardLog:
     # -- syncs and files ---------------------------------------------------------------------------------------------
 
     def sync(self) -> bool:
-        """Make all that is written durable. False when the shard has stopped, before or by this."""
+        """Make all that is written durable, or with `behind` want that. False when the shard has stopped, before or by
+        this."""
+        if self.behind is None or self.failed is not None:
+            return self._sync()
+        with self.behind.lock:
+            self._wanted_since_ns = self._wanted_since_ns or self.dirty_since_ns
+            self.dirty_since_ns = None
+            self.behind.want()
+        return True
+
+    def _sync(self) -> bool:
         if self.failed is not None:
             return False
         active = self._active
@@ -836,15 +876,44 @@ class ShardLog:
         except OSError as error:
             self.failed = error
             return False
-        self._note_synced(begin)
+        self._note_synced(begin, self._end)
         return True
 
-    def _note_synced(self, begin_ns: int) -> None:
+    @property
+    def unsynced_since_ns(self) -> int | None:
+        """Since when there are written bytes that are not known to be durable."""
+        return self._syncing_since_ns or self._wanted_since_ns or self.dirty_since_ns
+
+    def is_synced(self) -> bool:
+        """As `storage.log.behind.Synced`."""
+        return self._active is None or self._synced == self._end
+
+    def begin_sync(self) -> Callable[[], None] | None:
+        """As `storage.log.behind.Synced`."""
+        self._syncing_since_ns = self._wanted_since_ns or self.dirty_since_ns
+        self._wanted_since_ns = self.dirty_since_ns = None
+        if self.failed is not None or self._active is None or self._synced == self._end:
+            return None
+        self._syncing = (self._end, self._clock.monotonic_ns())
+        return cast(PutLater, self._active.file).begin_sync()
+
+    def end_sync(self, error: OSError | None) -> None:
+        """As `storage.log.behind.Synced`."""
+        self._syncing_since_ns = None
+        end, began = self._syncing
+        self._syncing = (0, 0)
+        if error is not None:
+            self.failed = self.failed or error
+        elif self.failed is None and end:
+            self._note_synced(began, end)
+
+    def _note_synced(self, begin_ns: int, end: int) -> None:
         self.stats.fsyncs += 1
         self.stats.fsync_seconds.observe((self._clock.monotonic_ns() - begin_ns) / 1e9)
-        self._synced = self._end
+        self._synced = end
         self.syncs += 1
-        self.dirty_since_ns = None
+        if end == self._end:
+            self.dirty_since_ns = None
 
     def _finish_active(self) -> None:
         """Truncate the active file to its length and sync it. A failure stops the shard."""
@@ -853,6 +922,10 @@ class ShardLog:
             return
         try:
             active.file.truncate(self._end)
+            if self.behind is not None:
+                self.behind.drain()
+                if self.failed is not None:
+                    raise self.failed
             active.file.sync()
         except OSError as error:
             self.failed = error
@@ -881,6 +954,12 @@ class ShardLog:
             return False
         if not self.full:
             return True
+        if self.behind is None:
+            return self._resume()
+        with self.behind.lock:
+            return self._resume()
+
+    def _resume(self) -> bool:
         if self._active is not None and self._active.size - self._end > self._options.wal_file_bytes // 2:
             return self._resume_in_active()
         try:
@@ -914,7 +993,9 @@ class ShardLog:
 
     def close(self) -> None:
         """Sync what is written, free the unused space, close. The prepared file, which is empty, is deleted."""
-        if self.failed is None and self.sync() and self._active is not None:
+        if self.behind is not None:
+            self.behind.stop()
+        if self.failed is None and self._sync() and self._active is not None:
             self._finish_active()
         if self._active is not None:
             self._active.file.close()

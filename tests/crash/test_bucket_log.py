@@ -27,7 +27,9 @@ def in_a_bucket(workloads: dict[str, Any]) -> dict[str, Any]:
     """The workloads with one log, on such a machine."""
     return {
         name: dataclasses.replace(
-            each, disk=BucketDisk, options=msgspec.structs.replace(each.options, segment_pack_bytes=0)
+            each,
+            disk=BucketDisk,
+            options=msgspec.structs.replace(each.options, segment_pack_bytes=0, put_interval_ms=0, sync_leases=True),
         )
         for name, each in workloads.items()
         if each.options.wal_shards == 1
