@@ -162,19 +162,22 @@ def lay_out_base(
     log: Iterable[Body],
     redo: tuple[int, int],
     instant: tuple[int, int],
+    *,
+    install: Callable[[Named, str], bool] = lambda _named, _path: False,
 ) -> None:
     """Make the empty directory `root` the state of a base with the log after it. Durable on return.
 
     `named`: the objects of the base; FORMAT alone for the first base of a cell. `log`: the slots from its redo slot on.
     `redo` and `instant`: file and offset of the log where recovery begins, and those that the segments are as of. What
-    the log says about segments behind that is about files that nobody has: their records are still in the log. Raises
-    BackupDamaged, OSError.
+    the log says about segments behind that is about files that nobody has: their records are still in the log.
+    `install`: moves the bytes of an object to a path, if they are here, and says whether it did. Raises BackupDamaged,
+    OSError.
     """
     by_key = {each.key: each for each in named}
     content = next((each for key, each in by_key.items() if key.endswith(f"/{CONTENT}")), None)
     ensure_dir(fs, root)
     if content is not None:
-        _BaseFiles(fs, root, cell, objects, by_key, content).run()
+        _BaseFiles(fs, root, cell, objects, by_key, content).run(install)
     else:
         [format] = by_key.values()
         replace_file(fs, root, layout.FORMAT, objects.get(format))
@@ -203,7 +206,7 @@ class _BaseFiles:
         self._manifest = files.decode(objects.get(content))
         self._indexes: dict[str, bytes] = {}
 
-    def run(self) -> None:
+    def run(self, install: Callable[[Named, str], bool]) -> None:
         state = self._state()
         new = NewFiles(self._fs, self._root, self._index)
         for piece in self._manifest.pieces:
@@ -217,8 +220,12 @@ class _BaseFiles:
                     new.flag(file, id)
                 file.sync()
         for each in self._manifest.shared:
-            with closing(new.create(names.path(self._root, each.id, names.DATA))) as file:
-                write_whole(file, self._objects.get(self._named[f"{self._cell}/{each.file}"]), 0)
+            path, named = names.path(self._root, each.id, names.DATA), self._named[f"{self._cell}/{each.file}"]
+            new.make_folder(path)
+            installed = install(named, path)
+            with closing(self._fs.open(path, create=not installed, exclusive=not installed)) as file:
+                if not installed:
+                    write_whole(file, self._objects.get(named), 0)
                 new.flag(file, each.id)
                 file.sync()
         new.sync()

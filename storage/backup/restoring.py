@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 
 import msgspec
@@ -151,9 +151,12 @@ class NewFiles:
 
     def create(self, path: str) -> File:
         """An empty file, with the folders that it needs."""
-        folder = path.rpartition("/")[0]
-        self._make(folder)
+        self.make_folder(path)
         return self._fs.open(path, create=True, exclusive=True)
+
+    def make_folder(self, path: str) -> None:
+        """The folders that the file needs."""
+        self._make(path.rpartition("/")[0])
 
     def _make(self, folder: str) -> None:
         if folder == self._root or folder in self._folders:
@@ -347,7 +350,7 @@ class _Restoration:
         for folder in folders:
             fs.sync_dir(folder)
         if fs.exists(layout.join(self._root, _COLD)):
-            _remove_tree(fs, layout.join(self._root, _COLD))
+            remove_tree(fs, layout.join(self._root, _COLD))
             fs.sync_dir(self._root)
 
     def _renew(self, catalog: Catalog) -> None:
@@ -406,27 +409,28 @@ def segment_of(path: str) -> SegmentId | None:
     return SegmentId(int(folder.rpartition("/")[2], 16), parsed[0], parsed[1])
 
 
-def empty_directory(fs: FileSystem, root: str, *, locked: bool = False) -> None:
-    """Remove everything that a restore has put there. RESTORING is removed last, when the rest is durably gone.
+def empty_directory(fs: FileSystem, root: str, *, but: Sequence[str] = ()) -> None:
+    """Remove everything that a restore has put there. RESTORING goes last, once the rest is durably gone.
 
-    `locked`: the caller holds `.lock` and keeps holding it, so that file must stay.
+    `but`: names that stay, such as `.lock` if the caller goes on to hold it: another process must find that very file.
     """
     for name in fs.listdir(root):
-        if name not in (layout.RESTORING, layout.LOCK, _NOT_OURS):
+        if name not in (layout.RESTORING, layout.LOCK, _NOT_OURS, *but):
             path = layout.join(root, name)
-            _remove_tree(fs, path) if fs.is_dir(path) else fs.unlink(path)
+            remove_tree(fs, path) if fs.is_dir(path) else fs.unlink(path)
     fs.sync_dir(root)
-    for name in (layout.RESTORING,) if locked else (layout.RESTORING, layout.LOCK):
-        with contextlib.suppress(FileNotFoundError):
-            fs.unlink(layout.join(root, name))
+    for name in (layout.RESTORING, layout.LOCK):
+        if name not in but:
+            with contextlib.suppress(FileNotFoundError):
+                fs.unlink(layout.join(root, name))
     fs.sync_dir(root)
 
 
-def _remove_tree(fs: FileSystem, path: str) -> None:
+def remove_tree(fs: FileSystem, path: str) -> None:
     for name in fs.listdir(path):
         below = layout.join(path, name)
         if fs.is_dir(below):
-            _remove_tree(fs, below)
+            remove_tree(fs, below)
         else:
             fs.unlink(below)
     fs.rmdir(path)

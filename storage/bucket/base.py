@@ -20,7 +20,7 @@ import msgspec
 from xxhash import xxh3_64_intdigest
 
 from storage.bucket import keys
-from storage.bucket.requests import Create, Get, Steps, delete, get, now, patiently
+from storage.bucket.requests import Create, Get, Steps, delete, get, names, now, patiently
 from storage.bucket.slot import Seal
 
 #: How long one object of a base is retried.
@@ -62,6 +62,8 @@ class Manifest(msgspec.Struct, frozen=True):
     #: File and offset of the log that recovery begins at, and those of the instant that the segments are as of.
     log_from: tuple[int, int] = (1, 0)
     instant: tuple[int, int] = (1, 0)
+    #: Slots below it are gone, except for seals.
+    trimmed: int = 0
     #: The base was put at a clean stop, and no frame of its owner follows.
     clean: bool = False
 
@@ -164,7 +166,7 @@ class Trimmer:
         self.cell = cell
         self._bases = [base]
         #: Slots before it are gone, except for seals.
-        self.log_from = 0
+        self.log_from = base.manifest.trimmed
 
     def add(self, base: Base) -> None:
         """There is a newer base."""
@@ -194,4 +196,28 @@ class Trimmer:
                 yield from delete(keys.slot(self.cell, self.log_from))
                 deleted += 1
             self.log_from += 1
+        return deleted
+
+    def rubbish(self) -> Steps[list[str]]:
+        """Objects that nothing leads to: of bases that were never completed. A listing may show some of them only.
+        No base is under way in this process. Raises Unanswered.
+
+        None before this process has put a base: until then a fenced owner may complete one of the number after the
+        newest. It cannot later, and who owns the cell after this process uses other names.
+        """
+        if len(self._bases) < NEWEST:
+            return []
+        needed = {each.key for base in self._bases for each in base.manifest.objects}
+        needed |= {base.head.manifest.key for base in self._bases}
+        stays = (keys.slot(self.cell, 0).rpartition("/")[0], keys.head(self.cell, 0).rpartition("/")[0])
+        found = yield from names(f"{self.cell}/")
+        return [key for key in found if key not in needed and key.rpartition("/")[0] not in stays]
+
+    def sweep(self, rubbish: list[str], may_delete: Callable[[float], bool]) -> Steps[int]:
+        """Delete these, and take them off the list. Raises Unanswered, as `trim`."""
+        deleted = 0
+        while rubbish and may_delete((yield from now())):
+            yield from delete(rubbish[-1])
+            rubbish.pop()
+            deleted += 1
         return deleted

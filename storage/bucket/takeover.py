@@ -46,6 +46,7 @@ class Candidate(msgspec.Struct, frozen=True):
     node: str
     nonce: str
     address: str = ""
+    #: The id of the local directory that it makes if it does not go on with the one of the owner before.
     directory: str = ""
 
     def seal(self, slot: int, generation: int) -> Seal:
@@ -141,7 +142,10 @@ def _attempt(
         yield from _read_on(cell, log, give_up_s)
         if log.owner != judged:
             return _Again()
-        seal = candidate.seal(log.end, log.owner.generation + 1)
+        # The seal names the directory that the one in front names, if this process holds it: else it may be used again
+        # later, although others have owned the cell since.
+        directory = judged.directory if judged.directory and holds_lock_of(judged.directory) else candidate.directory
+        seal = msgspec.structs.replace(candidate, directory=directory).seal(log.end, judged.generation + 1)
         try:
             yield from create_slot(cell, log.end, encode_seal(seal), give_up_s)
             break

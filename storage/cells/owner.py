@@ -8,8 +8,8 @@
 
 `owner.engine` is there before the start, so that other parts of a process can be built on it.
 
-What the engine acknowledges behind a sync is in the bucket: another process on another machine finds it. The directory
-is emptied first and made anew, so it needs no disk that outlives the process.
+What the engine acknowledges behind a sync is in the bucket: another process on another machine finds it. So the
+directory need not outlive the process (see `storage.cells.local`).
 
 When another process has taken the cell over, or the store has not answered for too long, the log of the engine stops
 as after a failed sync, and `on_lost` is called. `may_answer` says whether an answer that was computed may be sent: an
@@ -34,8 +34,7 @@ from typing import Any, Final
 import msgspec
 import structlog
 
-from storage.backup.bases import BaseTarget, lay_out_base
-from storage.backup.restoring import empty_directory
+from storage.backup.bases import BaseTarget
 from storage.bucket import (
     ANYONE,
     TTL_S,
@@ -67,11 +66,12 @@ from storage.bucket import (
     show_signs,
     take_over,
 )
+from storage.cells.local import LocalDirectory
 from storage.engine import Engine
 from storage.errors import StorageError
 from storage.log import split
 from storage.options import Options
-from storage.platform import Clock, LockText, PosixFileSystem, SystemClock, ensure_dir, new_format, take_lock
+from storage.platform import Clock, PosixFileSystem, SystemClock, new_format
 
 _log = structlog.get_logger("storage")
 
@@ -82,6 +82,9 @@ BASE_BYTES: Final = 256 << 20
 LOOK_S: Final = 0.25
 #: Slots are created at most this often, if `Options.put_interval_ms` says nothing else.
 PUT_INTERVAL_MS: Final = 100
+#: Objects that nothing leads to are looked for this often, and deleted so many at a time.
+SWEEP_S: Final = 86_400.0
+SWEEP_PAGE: Final = 1000
 #: A clean stop waits no longer for the store.
 CLOSE_S: Final = 10.0
 
@@ -118,8 +121,8 @@ class CellOwner:
         on_lost: Callable[[Exception], None] = lambda _: None,
         ttl_s: float = TTL_S,
     ) -> None:
-        """Makes no request. `root`: the local directory, which `start` empties. `on_lost` is called on the loop, once.
-        `ttl_s` is the same for all processes that may own the cell."""
+        """Makes no request. `root`: the local directory, whose content is replaced. `on_lost` is called on the loop,
+        once. `ttl_s` is the same for all processes that may own the cell."""
         self._cell = cell
         self._root = root
         self._clock = clock or SystemClock()
@@ -140,6 +143,12 @@ class CellOwner:
         #: (slot, file and offset of its body) behind the redo slot of the newest base, and their bytes.
         self._behind: list[tuple[int, tuple[int, int]]] = []
         self._behind_bytes = 0
+        self._directory = LocalDirectory(root, cell, candidate.nonce, self._clock)
+        self._objects = _Objects(self._driver)
+        #: Where the log of the directory goes on behind the last slot; None: nowhere.
+        self._tail: tuple[int, int] | None = None
+        #: The takeover is over.
+        self._taken = threading.Event()
         self._attempts = 0
         self._trimming = asyncio.Lock()
         #: One base is put at a time.
@@ -147,9 +156,11 @@ class CellOwner:
         self._closing = False
         self._tasks: list[asyncio.Task[None]] = []
         self.state = State.NEW
-        #: Bases put, and objects deleted, since the start.
+        #: Bases put, objects deleted that bases superseded, and objects deleted that nothing led to, since the start.
         self.bases = 0
         self.deleted = 0
+        self.swept = 0
+        self._next_sweep_ns = 0
         options = options or Options()
         wanted = msgspec.structs.replace(
             options,
@@ -170,16 +181,19 @@ class CellOwner:
         self._loop = asyncio.get_running_loop()
         self.state = State.WAITING
         try:
-            taken = await self._take_over(wait=wait)
+            taken = await self._take_over(wait=wait) if await self._lock_directory(wait=wait) else None
             if taken is None:
                 await self._stop()
                 return False
             self.state = State.TAKING
             self._adopt(taken)
             self._run_signs()
-            await asyncio.to_thread(_lay_out, self._driver, self._cell, self._root, taken, self._clock)
+            await asyncio.to_thread(self._make_directory, taken)
             self.state = State.RECOVERING
+            self._directory.release()
             await self.engine.start()
+            if self._tail is not None:
+                await asyncio.to_thread(self._put_rest)
         except BaseException:
             await self._stop()
             raise
@@ -188,9 +202,25 @@ class CellOwner:
             self.state = State.OWNER
         return True
 
+    async def _lock_directory(self, *, wait: bool) -> bool:
+        while not await asyncio.to_thread(self._directory.lock):
+            if not wait:
+                return False
+            await self._clock.sleep(LOOK_S)
+        return True
+
     async def _take_over(self, *, wait: bool) -> Taken | None:
+        fetching = asyncio.create_task(asyncio.to_thread(self._fetch_ahead))
+        try:
+            return await self._take(wait=wait)
+        finally:
+            self._taken.set()
+            await fetching
+
+    async def _take(self, *, wait: bool) -> Taken | None:
+        candidate = msgspec.structs.replace(self._candidate, directory=self._candidate.nonce)
         while True:
-            steps = take_over(self._cell, self._candidate, ttl_s=self._ttl_s)
+            steps = take_over(self._cell, candidate, self._directory.is_locked_as, self._ttl_s)
             try:
                 taken = await asyncio.to_thread(self._driver.run, steps)
             except Unanswered:
@@ -200,6 +230,39 @@ class CellOwner:
                 continue
             if taken is not None or not wait:
                 return taken
+
+    # -- the directory: on other threads -------------------------------------------------------------------------------
+
+    def _fetch_ahead(self) -> None:
+        """While the cell has another owner, fetch what its bases name, so that little is left for the takeover."""
+        number = -1
+        while not self._taken.wait(LOOK_S):
+            try:
+                head = self._driver.run(newest_head(self._cell, max(0, number)))
+                if head is not None and head.number > number:
+                    base = self._driver.run(read_base(self._cell, head))
+                    self._directory.fetch(base, self._objects, self._taken.is_set)
+                    number = head.number
+            except (Unanswered, BaseMissing, OSError):
+                continue  # the takeover fetches it, or says what is wrong
+
+    def _make_directory(self, taken: Taken) -> None:
+        self._tail = self._directory.tail_behind(taken)
+        if self._tail is None:
+            self._directory.make(taken, self._objects)
+
+    def _put_rest(self) -> None:
+        """The end of the log that the process before has left in the directory, unless a write came first."""
+        active, _ = split(self.engine.shards[0].log.end_lsn)
+        with self._slots_lock:
+            self._put_tail(active)
+
+    def _put_tail(self, before_file: int) -> None:
+        """With the lock of the slots."""
+        if self._tail is not None:
+            for body in self._directory.read_tail(self._tail, before_file):
+                self._append(body)
+            self._tail = None
 
     def _adopt(self, taken: Taken) -> None:
         self._time.sealed(taken.sealed_at)
@@ -217,15 +280,19 @@ class CellOwner:
     def append(self, body: Body) -> None:
         """As `storage.bucket.log_file.SlotSink`."""
         with self._slots_lock:
-            try:
-                number = self._driver.run(self._slots.append(body.file, body.offset, body.data))
-            except (Fenced, GivenUp, Unanswered) as error:
-                self._lose(error)
-                raise OSError(errno.EIO, str(error)) from error
-            with self._facts_lock:
-                self._behind.append((number, (body.file, body.offset)))
-                self._behind_bytes += len(body.data)
-                self._known_end = number + 1
+            self._put_tail(body.file)
+            self._append(body)
+
+    def _append(self, body: Body) -> None:
+        try:
+            number = self._driver.run(self._slots.append(body.file, body.offset, body.data))
+        except (Fenced, GivenUp, Unanswered) as error:
+            self._lose(error)
+            raise OSError(errno.EIO, str(error)) from error
+        with self._facts_lock:
+            self._behind.append((number, (body.file, body.offset)))
+            self._behind_bytes += len(body.data)
+            self._known_end = number + 1
 
     def _lose(self, error: Exception) -> None:
         self._time.close()
@@ -237,7 +304,7 @@ class CellOwner:
 
     def may_answer(self) -> bool:
         """Whether an answer that was computed may be sent."""
-        return self._time.is_open(self._clock.monotonic_ns() / 1e9)
+        return self._tail is None and self._time.is_open(self._clock.monotonic_ns() / 1e9)
 
     def _run_signs(self) -> None:
         for name, work in (("signs", self._show), ("own-time", self._keep_time)):
@@ -276,6 +343,7 @@ class CellOwner:
                 if len(self._behind) >= BASE_SLOTS or self._behind_bytes >= BASE_BYTES:
                     await self.put_base()
                 await self.trim()
+                await self._sweep_when_due()
             except (StorageError, Unanswered, BaseTaken, BaseMissing, OSError) as error:
                 _log.warning("base_failed", cell=self._cell, error=type(error).__name__)
                 await self._clock.sleep(1.0)
@@ -297,13 +365,13 @@ class CellOwner:
     async def _put_one(self, *, clean: bool) -> Base:
         """`clean`: the engine stops, and writes no frame any more."""
         self._attempts += 1
-        attempt, objects = self._attempts, _Objects(self._driver)
+        attempt = self._attempts
         name = f"{self._slots.seal.nonce}-{attempt}"
         made: list[BaseTarget] = []
 
         def target(going: Any) -> BaseTarget:
             known = self._base.manifest.objects
-            made.append(BaseTarget(objects, self._cell, name, known, PosixFileSystem(), self._root, going))
+            made.append(BaseTarget(self._objects, self._cell, name, known, PosixFileSystem(), self._root, going))
             return made[0]
 
         [log_lsn], [instant_lsn] = await self.engine.backups.take_base(target, clean=clean)
@@ -315,7 +383,9 @@ class CellOwner:
             redo = before[-1] if before else min(behind, default=self._known_end)
             seals = tuple(sorted(each for each in self._seals if each < redo))
             [*_, seal] = [each for each in self._recent_seals if each.slot < redo]
-        manifest = Manifest(tuple(made[0].named.values()), seals, log_from, instant, clean)
+        manifest = Manifest(
+            tuple(made[0].named.values()), seals, log_from, instant, trimmed=self._trimmer.log_from, clean=clean
+        )
         steps = put_base(self._cell, self._candidate.nonce, self._base.head.number + 1, attempt, redo, seal, manifest)
         try:
             base = await asyncio.to_thread(self._driver.run, steps)
@@ -343,10 +413,27 @@ class CellOwner:
         async with self._trimming:
             self.deleted += await asyncio.to_thread(self._driver.run, self._trimmer.trim(self._time.is_open))
 
+    async def _sweep_when_due(self) -> None:
+        if self._clock.monotonic_ns() >= self._next_sweep_ns and await self.sweep():
+            self._next_sweep_ns = self._clock.monotonic_ns() + int(SWEEP_S * 1e9)
+
+    async def sweep(self) -> bool:
+        """Look for objects that nothing leads to, and delete them, as far as the owner's time allows. False: this
+        process has to put a base first. Raises Unanswered."""
+        if not self.bases:
+            return False
+        async with self._basing, self._trimming:
+            rubbish = await asyncio.to_thread(self._driver.run, self._trimmer.rubbish())
+        while rubbish and self.may_answer():
+            page, rubbish = rubbish[:SWEEP_PAGE], rubbish[SWEEP_PAGE:]
+            async with self._trimming:
+                self.swept += await asyncio.to_thread(self._driver.run, self._trimmer.sweep(page, self._time.is_open))
+        return True
+
     @property
     def generation(self) -> int:
-        """Of its last seal."""
-        return self._slots.seal.generation
+        """Of its last seal; 0 before it is the owner."""
+        return self._recent_seals[-1].generation if self._recent_seals else 0
 
     async def abandon(self) -> None:
         """End as a killed process does: nothing more is put into the bucket. The engine is left as it is."""
@@ -411,8 +498,10 @@ class CellOwner:
         self._closing = True
         self.state = State.CLOSED
         self._time.close()
+        self._taken.set()
         await asyncio.to_thread(self._signs.close)
         await asyncio.to_thread(self._driver.close)
+        self._directory.release()
 
 
 class _Objects:
@@ -435,24 +524,6 @@ class _Objects:
         if data is None or not named.fits(data):
             raise OSError(errno.EIO, f"{named.key} is missing or damaged")
         return data
-
-
-def _lay_out(driver: Driver, cell: str, root: str, taken: Taken, clock: Clock) -> None:
-    """Raises AlreadyLocked if an engine runs in the directory; then nothing was changed."""
-    fs = PosixFileSystem()
-    ensure_dir(fs, root)
-    lock = take_lock(fs, root, clock)
-    try:
-        empty_directory(fs, root, locked=True)
-        manifest = taken.base.manifest
-        log = [Body(slot.file, slot.offset, slot.body) for slot in taken.log]
-        lay_out_base(fs, root, cell, _Objects(driver), manifest.objects, log, manifest.log_from, manifest.instant)
-        # What an earlier owner noted there would let the engine trust the page cache, and so assign seqs again that
-        # an owner on another machine has assigned since. The files are those of the base: what a clean stop says about
-        # them holds.
-        lock.write(LockText(came_up=True).encode())
-    finally:
-        lock.release()
 
 
 def begin(bucket: Bucket, cell: str, candidate: Candidate, clock: Clock | None = None) -> None:

@@ -69,7 +69,7 @@ class Behind:
         self._last_ns = clock.monotonic_ns() - self._interval_ns
         self._thread: threading.Thread | None = None
         #: Without a thread: calls its argument soon.
-        self._soon: Callable[[Callable[[], None]], object] | None = None
+        self._defer: Callable[[Callable[[], None]], object] | None = None
         self._report: Callable[[list[Submission]], None] = lambda _: None
         self._after: Callable[[], None] = lambda: None
 
@@ -77,11 +77,11 @@ class Behind:
         self,
         report: Callable[[list[Submission]], None],
         after: Callable[[], None],
-        soon: Callable[[Callable[[], None]], object] | None,
+        defer: Callable[[Callable[[], None]], object] | None,
     ) -> None:
-        """`report` gets outcomes in order; `after` is called behind each sync. `soon`: None for a thread."""
-        self._report, self._after, self._soon = report, after, soon
-        if soon is None:
+        """`report` gets outcomes in order; `after` is called behind each sync. `defer`: None for a thread."""
+        self._report, self._after, self._defer = report, after, defer
+        if defer is None:
             self._thread = threading.Thread(target=self._run, name="wal-sync", daemon=True)
             self._thread.start()
 
@@ -101,7 +101,7 @@ class Behind:
         if early:
             self._report(early)
         if self._log.failed is not None and not self._in_progress:
-            self._settle([])
+            self._report_late([])
         elif self._late:
             self.want()
 
@@ -110,10 +110,10 @@ class Behind:
         if self._wanted:
             return
         self._wanted = True
-        if self._soon is None:
+        if self._defer is None:
             self.lock.notify_all()
         else:
-            self._soon(self._push_if_wanted)
+            self._defer(self._push_if_wanted)
 
     def drain(self) -> None:
         """Return when everything written is durable and reported, or the log has failed."""
@@ -174,11 +174,11 @@ class Behind:
         with self.lock:
             self._log.end_sync(error)
             self._in_progress = False
-            self._settle(late)
+            self._report_late(late)
             self.lock.notify_all()
         self._after()
 
-    def _settle(self, late: list[Submission]) -> None:
+    def _report_late(self, late: list[Submission]) -> None:
         """Report these; after a failure, all that wait."""
         now, failed = self._clock.monotonic_ns(), self._log.failed is not None
         if failed:

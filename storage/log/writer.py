@@ -271,8 +271,8 @@ class Shard:
     def start(self) -> None:
         """Begin to write. The log has been opened."""
         if self.log.behind is not None:
-            soon = None if self._threaded else self._loop.call_soon
-            self.log.behind.start(self.log.on_written, self._look_at_log, soon)
+            defer = None if self._threaded else self._loop.call_soon
+            self.log.behind.start(self.log.on_written, self._look_at_log, defer)
         if self._threaded:
             self._thread = threading.Thread(target=self._run, name=f"wal-{self.index}", daemon=True)
             self._thread.start()
@@ -654,9 +654,15 @@ class ShardLog:
     # -- a group -----------------------------------------------------------------------------------------------------
 
     def commit(self, group: list[Submission]) -> None:
-from storage.log.behind import Behind, PutLater
         """Write a group, sync it if a member needs that, and report every member: those that need no sync before it,
-        the others after it, in order."""
+        the others after it, in order. With `behind`, the sync and the reports after it come later."""
+        if self.behind is None:
+            self._commit(group)
+            return
+        with self.behind.lock:
+            self._commit(group)
+
+    def _commit(self, group: list[Submission]) -> None:
         writers, sync = 0, True
         for each in group:
             writers += each.writers

@@ -36,7 +36,7 @@ from storage.platform.heaps import bound_heaps
 from storage.platform.layout import PACKED_FORMAT_VERSION
 from storage.platform.neighbours import CALL_S, Era, Eras, Method, Neighbours
 from storage.platform.overlay import OverlayFileSystem
-from storage.platform.posix import PosixFileSystem
+from storage.platform.posix import PosixFileSystem, PosixLock
 from storage.platform.runtime import Runtime
 from storage.platform.slices import in_slices
 
@@ -58,6 +58,7 @@ __all__ = [
     "Neighbours",
     "OverlayFileSystem",
     "PosixFileSystem",
+    "PosixLock",
     "Read",
     "Readable",
     "Runtime",

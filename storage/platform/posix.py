@@ -114,6 +114,11 @@ class PosixLock:
     def previous(self) -> str:
         return self._previous
 
+    def identity(self) -> str:
+        """The file, whatever its path: no copy of it has the same."""
+        found = os.fstat(self._fd)
+        return f"{found.st_dev}:{found.st_ino}"
+
     def release(self) -> None:
         fd, self._fd = self._fd, -1
         if fd >= 0:

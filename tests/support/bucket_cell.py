@@ -9,6 +9,8 @@ answers reads from memory. A process that ends is followed by another one.
 
     lost         an answered number is not in the log that the last owner finds
     doubled      a number is there twice
+    gone         a number of class disk is not there, although its own directory was used again
+    back         a number of class disk is there again after an owner that did not have it
     disordered   a number is in front of one that was answered before it was sent
     undead       a number is there of which was said that it was not stored
     stale        an answered read lacks a number that was answered before it was asked for
@@ -43,6 +45,8 @@ class Cell:
 
         silence     whoever hands the cell over answers nothing more
         time        an owner answers nothing when its time is over
+        in front    a directory is used again only if its last seal is right in front of the new one
+        own base    an owner looks for rubbish only when it has put a base
         """
         self.world = world
         self.without = without
@@ -50,10 +54,16 @@ class Cell:
         #: By number: when it was sent, and when it was answered.
         self.sent: dict[int, float] = {}
         self.answered: dict[int, float] = {}
+        #: Numbers of class disk that were answered: when, and in which directory they are. Those that a later owner did
+        #: not have.
+        self.loose: dict[int, tuple[float, str]] = {}
+        self.gone: set[int] = set()
+        self.disks: dict[str, Disk] = {}
         #: Numbers that were reported as not stored.
         self.refused: set[int] = set()
         self.found: list[str] = []
         self.takeovers = self.bases = self.trimmed = self.reads = self.given = self.again = 0
+        self.reused = self.swept = 0
         self.members: list[Member] = []
         self.open = True
         starter = Process(world, "init")
@@ -114,12 +124,22 @@ class Cell:
         found = list(self.found)
         found += [f"{each} is lost" for each in self.answered if each not in order]
         found += ["a number is there twice"] if len(order) != len(there) else []
+        found += [f"{each} of class disk is there again" for each in self.gone if each in order]
         found += [f"{each} was said not to be stored" for each in self.refused if each in order]
         for number, index in order.items():
             before = max((order[each] for each, at in self.answered.items() if at < self.sent[number]), default=-1)
             if before > index:
                 found.append(f"{number} is in front of what was answered before it was sent")
         return found
+
+
+class Disk:
+    """The local directory of a node. A process of the node has its lock, since the process before it has ended."""
+
+    def __init__(self) -> None:
+        self.id = ""
+        #: All of the log that was written here.
+        self.numbers: list[int] = []
 
 
 class Member:
@@ -130,6 +150,7 @@ class Member:
         self.serve = serve
         self.process = Process(cell.world, node)
         self.node = node
+        self.disk = cell.disks.setdefault(node, Disk())
         self.time = OwnTime()
         #: What it knows to be stored, as owner.
         self.numbers: list[int] | None = None
@@ -155,10 +176,13 @@ class Member:
 
     def _own(self) -> Steps[None]:
         process, cell = self.process, self.cell
-        candidate = Candidate(process.node, process.nonce)
+        disk = self.disk
+        candidate = Candidate(process.node, process.nonce, directory=process.nonce)
         while True:
             try:
-                taken = yield from take_over(NAME, candidate, give_up_s=GIVE_UP_S)
+                taken = yield from take_over(
+                    NAME, candidate, lambda directory: directory == disk.id, give_up_s=GIVE_UP_S
+                )
             except Unanswered:
                 taken = None
             if taken is not None:
@@ -166,16 +190,43 @@ class Member:
             yield from wait(0.5)
         cell.takeovers += 1
         numbers = yield from _read(taken)
-        self.numbers = numbers
         self.seals = set(taken.seals)
         self.time.sealed(taken.sealed_at)
         self.slots = Slots(NAME, taken.seal, GIVE_UP_S)
+        if disk.id and (taken.seal.directory == disk.id or cell.without == "in front"):
+            yield from self._use_again(numbers)
+        else:
+            disk.id = ""
+            yield from wait(cell.world.rng.choice([0.0, 1.0]))
+            disk.id, disk.numbers = process.nonce, [*numbers]
+        sealed = cell.world.created[keys.slot(NAME, taken.seal.slot)]  # perhaps others have owned the cell since
+        there = set(disk.numbers)
+        cell.gone.update(each for each, (at, _) in cell.loose.items() if at < sealed and each not in there)
+        cell.loose = {each: loose for each, loose in cell.loose.items() if each not in cell.gone}
+        self.numbers = numbers
         if self.serve:
             process.spawn(self._answer_reads(), failed=self._failed)
             self.base_number, self.redo = taken.base.head.number, taken.base.head.redo
             self.trimmer = Trimmer(NAME, taken.base)
             process.spawn(self._make_bases(), failed=self._failed)
             yield from self._append()
+
+    def _use_again(self, numbers: list[int]) -> Steps[None]:
+        """The end of the directory's log becomes the first slot."""
+        cell, disk, slots = self.cell, self.disk, self.slots
+        assert slots is not None
+        if disk.numbers[: len(numbers)] != numbers and cell.without != "in front":
+            cell.found.append(f"the directory of {self.node} differs from the slots")
+        tail = disk.numbers[len(numbers) :]
+        if tail:
+            yield from slots.append(1, 0, json.dumps(tail).encode())
+            numbers += tail
+        cell.reused += 1
+        lost = [
+            each for each, (_, directory) in cell.loose.items() if directory == disk.id and each not in set(numbers)
+        ]
+        if lost:
+            cell.found.append(f"{lost} of class disk are not in their directory")
 
     def _append(self) -> Steps[None]:
         cell, rng, slots, numbers = self.cell, self.cell.world.rng, self.slots, self.numbers
@@ -197,17 +248,23 @@ class Member:
                 if "silence" in cell.without:
                     return  # and it goes on to answer reads
                 raise GivenUp("given to another")
+            loose = [cell.next_number() for _ in range(rng.choice([0, 0, 2]))]
+            self.disk.numbers += loose
+            if loose and self.time.is_open((yield from now())):
+                cell.loose.update(dict.fromkeys(loose, (cell.world.time, self.disk.id)))
+                yield from wait(rng.choice([0.0, 0.5]))
             batch = [cell.next_number() for _ in range(rng.randint(1, 3))]
             waiting = [cell.next_number() for _ in range(rng.randint(0, 2))]
+            self.disk.numbers += batch
             try:
-                yield from slots.append(1, 0, json.dumps(batch).encode())
+                yield from slots.append(1, 0, json.dumps(loose + batch).encode())
             except Fenced:
                 # The slot belongs to another process for ever, so these numbers are stored nowhere.
                 cell.refused.update(batch)
                 raise
             finally:
                 cell.refused.update(waiting)
-            numbers += batch
+            numbers += loose + batch
             if self.time.is_open((yield from now())):
                 cell.answered.update(dict.fromkeys(batch, cell.world.time))
 
@@ -231,6 +288,8 @@ class Member:
         assert self.trimmer is not None
         while not self.successor:
             yield from wait(0.1)
+            if cell.without == "own base" and self.base_number and self.time.is_open((yield from now())):
+                yield from self._sweep_before()
             if self.numbers is None or slots.end - self.redo < SLOTS_A_BASE:
                 continue
             if not self.time.is_open((yield from now())):
@@ -238,11 +297,24 @@ class Member:
             self.at_base = True
             try:
                 yield from self._put_base(self.numbers)
-                cell.trimmed += yield from self.trimmer.trim(lambda at: self.time.is_open(at))
+                cell.trimmed += yield from self.trimmer.trim(self.time.is_open)
+                if cell.world.rng.random() < 0.3:
+                    rubbish = yield from self.trimmer.rubbish()
+                    cell.swept += yield from self.trimmer.sweep(rubbish, self.time.is_open)
             except Unanswered:
                 continue
             finally:
                 self.at_base = False
+
+    def _sweep_before(self) -> Steps[None]:
+        """Against the rule."""
+        assert self.trimmer is not None
+        kept = self.trimmer._bases  # pyright: ignore[reportPrivateUsage]
+        with contextlib.suppress(Unanswered):
+            self.trimmer._bases = [kept[0], *kept]  # pyright: ignore[reportPrivateUsage]
+            rubbish = yield from self.trimmer.rubbish()
+            self.trimmer._bases = kept  # pyright: ignore[reportPrivateUsage]
+            yield from self.trimmer.sweep(rubbish, self.time.is_open)
 
     def _put_base(self, numbers: list[int]) -> Steps[None]:
         """Of what is stored now."""
@@ -252,9 +324,8 @@ class Member:
         self.attempt += 1
         redo, seal, body, seals = slots.end, slots.seal, json.dumps(numbers).encode(), tuple(sorted(self.seals))
         named = yield from put_object(f"{NAME}/seg/{nonce}.{self.attempt}", body)
-        base = yield from put_base(
-            NAME, nonce, self.base_number + 1, self.attempt, redo, seal, Manifest((named,), seals)
-        )
+        manifest = Manifest((named,), seals, trimmed=self.trimmer.log_from)
+        base = yield from put_base(NAME, nonce, self.base_number + 1, self.attempt, redo, seal, manifest)
         self.base_number, self.redo = base.head.number, base.head.redo
         self.trimmer.add(base)
         self.cell.bases += 1
@@ -268,6 +339,7 @@ class Member:
             self.numbers = None
             self.time.close()
         rest = [cell.next_number()]
+        self.disk.numbers += rest
         yield from slots.append(1, 0, json.dumps(rest).encode())
         numbers += rest
         while self.at_base:
@@ -308,5 +380,5 @@ def _read(taken: Taken) -> Steps[list[int]]:
 
 def facts(cell: Cell) -> dict[str, Any]:
     """The history in words."""
-    names = ("count", "takeovers", "bases", "trimmed", "reads", "given", "again")
+    names = ("count", "takeovers", "bases", "trimmed", "reads", "given", "again", "reused", "swept")
     return {name: getattr(cell, name) for name in names} | {"answered": len(cell.answered)}

@@ -34,6 +34,8 @@ class World:
         self.faults = faults
         self.time = 0.0
         self.objects: dict[str, bytes] = {}
+        #: When each object was created.
+        self.created: dict[str, float] = {}
         self.requests = 0
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
@@ -57,6 +59,7 @@ class World:
                 if key in objects:
                     return False
                 objects[key] = data
+                self.created[key] = self.time
                 return True
             case Put(key, data):
                 objects[key] = data

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import json
+import shutil
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
@@ -283,3 +284,102 @@ async def test_a_closing_owner_waits_for_a_silent_store_for_a_while_only(
     await first.close(within_s=0.2)  # the steps would go on for 30 s
     second = await taken(bucket, tmp_path, owners)
     assert second.engine.state_of(second.engine.topic("events")).count == 0
+
+
+async def test_what_was_in_no_slot_is_there_after_a_kill_in_the_same_directory(
+    bucket: Bucket, tmp_path: Path, owners: list[CellOwner]
+) -> None:
+    unsynced = msgspec.structs.replace(SMALL, disk_sync_ms=3_600_000)
+    first = await taken(bucket, tmp_path, owners, "a", unsynced)
+    await first.engine.put_topic("events", FSYNC)
+    await first.engine.put_topic("events", TopicConfig(durability=Durability.DISK))
+    for number in range(30):
+        await first.engine.append("events", [record({"n": number})])
+    slots = sum("/log/" in key for key in bucket.names(f"{CELL}/log/"))
+    note, lock = tmp_path / "a" / ".cell", tmp_path / "a" / ".lock"
+    noted = note.read_text(), lock.read_text()
+    await first.abandon()
+    assert sum("/log/" in key for key in bucket.names(f"{CELL}/log/")) == slots
+    lock.write_text(noted[1])  # as a process leaves it that is killed
+    # Who has the lock need not wait: the process that had it is gone.
+    second = CellOwner(bucket, CELL, str(tmp_path / "a"), Candidate("again", "2f" * 16), options=SMALL, ttl_s=3600.0)
+    owners.append(second)
+    assert await second.start(wait=False)
+    assert note.read_text() == noted[0]
+    found = await second.engine.read("events", ReadQuery(limit=1000))
+    assert [json.loads(each.data) for each in found.records] == [{"n": number} for number in range(30)]
+    assert found.tombstone is None
+    # They are in slots before anything else is.
+    await second.abandon()
+    third = await taken(bucket, tmp_path, owners)
+    assert await contents(third) == [{"n": number} for number in range(30)]
+
+
+async def test_a_directory_is_made_anew_behind_another_owner(
+    bucket: Bucket, tmp_path: Path, owners: list[CellOwner]
+) -> None:
+    unsynced = msgspec.structs.replace(SMALL, disk_sync_ms=3_600_000)
+    first = await taken(bucket, tmp_path, owners, "a", unsynced)
+    await first.engine.put_topic("events", FSYNC)
+    await first.engine.append("events", [record("safe")] * 40)
+    await first.engine.segment_worker.flush_all()
+    await first.put_base()
+    await first.engine.put_topic("others", TopicConfig(durability=Durability.DISK))
+    await first.engine.append("others", [record("in no slot")])
+    noted = (tmp_path / "a" / ".lock").read_text()
+    await first.abandon()
+    (tmp_path / "a" / ".lock").write_text(noted)
+    second = await taken(bucket, tmp_path, owners, "b")
+    await second.engine.append("events", [record("of another owner")])
+    await second.close()
+    read: list[str] = []
+    again = await taken(Reads(bucket, read), tmp_path, owners, "a")
+    assert await contents(again) == [*["safe"] * 40, "of another owner"]
+    assert await contents(again, "others") == []
+    # The segment was there already.
+    assert not [key for key in read if "/segments/" in key]
+
+
+async def test_a_copy_of_a_directory_is_not_the_directory(
+    bucket: Bucket, tmp_path: Path, owners: list[CellOwner]
+) -> None:
+    first = await taken(bucket, tmp_path, owners, "a")
+    shutil.copytree(tmp_path / "a", tmp_path / "copy")
+    other = CellOwner(bucket, CELL, str(tmp_path / "copy"), Candidate("other", "2f" * 16), ttl_s=TTL_S)
+    owners.append(other)
+    assert not await other.start(wait=False)
+    assert first.generation == 2
+
+
+async def test_objects_that_nothing_leads_to_are_deleted_behind_a_base(
+    bucket: Bucket, tmp_path: Path, owners: list[CellOwner]
+) -> None:
+    first = await taken(bucket, tmp_path, owners)
+    await first.engine.put_topic("events", FSYNC)
+    await first.engine.append("events", [record("kept")] * 40)
+    await first.engine.segment_worker.flush_all()
+    await first.put_base()
+    for key in ("segments/none.0", f"manifest/{9:016x}.{'ee' * 16}.1", "lost-1/part-0"):
+        bucket.create(f"{CELL}/{key}", b"of a base that was not completed")
+    await first.close()
+    second = await taken(bucket, tmp_path, owners)
+    assert not await second.sweep()
+    await second.put_base()
+    await second.sweep()
+    while second.swept < 3:  # only within its time
+        await second.sweep()
+    assert not [key for key in bucket.names(f"{CELL}/") if "none" in key or "ee" * 16 in key or "lost" in key]
+    await second.abandon()
+    assert await contents(await taken(bucket, tmp_path, owners)) == ["kept"] * 40
+
+
+class Reads(Line):
+    """A connection that notes which objects are read."""
+
+    def __init__(self, bucket: Bucket, read: list[str]) -> None:
+        super().__init__(bucket)
+        self._read = read
+
+    def get(self, key: str) -> bytes | None:
+        self._read.append(key)
+        return super().get(key)

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -60,13 +61,13 @@ async def store() -> AsyncIterator[SlowStore]:
     made.open.set()
 
 
-async def owner_of(store: SlowStore, directory: Path, **options: int) -> CellOwner:
+async def owner_of(store: SlowStore, directory: Path, **options: Any) -> CellOwner:
     owner = CellOwner(
         store,
         CELL,
         str(directory),
         Candidate("node", "01" * 16),
-        options=Options(**{"put_interval_ms": 0, **options}),
+        options=msgspec.structs.replace(Options(put_interval_ms=0), **options),
         ttl_s=60.0,
     )
     seal_of_nobody(store)

@@ -1,0 +1,237 @@
+"""The local directory of a cell in a bucket: whose it is, whether it may be used again, and how it is made.
+
+The bucket is the truth, and a directory is a copy. It has something that the bucket has not, if the process that owned
+the cell was killed: the end of the log that was in no slot yet. So it is used again if nothing can have happened
+since: this process holds its lock, the machine was not started anew, and the seal in front of this process's own names
+it, so that this process's own goes on with it. Otherwise it is made anew of the newest base and the slots behind it.
+
+    .cell     which directory this is: written when it is complete, and removed before anything in it is
+    .cache/    files of segments that the new directory may need: those of the old one that are the same, and those that
+              were fetched while the cell had another owner; removed when the directory is made
+
+A directory that was copied, or came from another machine, has another lock file, and counts as none.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
+from typing import Final
+
+import msgspec
+
+from storage.backup import manifest as files
+from storage.backup.bases import CONTENT, Objects, lay_out_base
+from storage.backup.restoring import empty_directory, remove_tree
+from storage.bucket import Base, Body, Named, Taken
+from storage.errors import AlreadyLocked
+from storage.platform import (
+    Clock,
+    LockText,
+    PosixFileSystem,
+    PosixLock,
+    ensure_dir,
+    layout,
+    replace_file,
+    take_lock,
+    write_whole,
+)
+from storage.segments import names
+
+NOTE: Final = ".cell"
+CACHE: Final = ".cache"
+#: So many segments are fetched at a time, of at most `Options.segment_max_bytes` each.
+AT_ONCE: Final = 4
+
+
+class Note(msgspec.Struct, frozen=True):
+    """The content of `.cell`."""
+
+    cell: str
+    directory: str
+    boot: str
+    #: The lock file, by device and inode.
+    lock: str
+
+
+class LocalDirectory:
+    """All methods block."""
+
+    def __init__(self, root: str, cell: str, nonce: str, clock: Clock) -> None:
+        """`nonce`: of this process, and the id of the directory if it is made anew."""
+        self._fs = PosixFileSystem()
+        self.root = root
+        self._cell = cell
+        self._clock = clock
+        self._nonce = nonce
+        self._lock: PosixLock | None = None
+        self._found: Note | None = None
+        self._cache = layout.join(root, CACHE)
+        #: Keys of objects whose bytes are in a file of `.cache`.
+        self._cached: dict[str, str] = {}
+
+    def lock(self) -> bool:
+        """Whether this process holds the directory from now on. False: another one does."""
+        ensure_dir(self._fs, self.root)
+        try:
+            lock = take_lock(self._fs, self.root, self._clock)
+        except AlreadyLocked:
+            return False
+        assert isinstance(lock, PosixLock)
+        self._lock = lock
+        self._found = self._read_note()
+        if self._fs.is_dir(self._cache):
+            remove_tree(self._fs, self._cache)  # of a start that was not completed
+        return True
+
+    def release(self) -> None:
+        """So that the engine can take the lock."""
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def is_locked_as(self, directory: str) -> bool:
+        """Whether this is the directory with that id, and this process holds its lock."""
+        return self._lock is not None and self._found is not None and self._found.directory == directory
+
+    def _read_note(self) -> Note | None:
+        path = layout.join(self.root, NOTE)
+        if not self._fs.exists(path):
+            return None
+        with closing(self._fs.open(path, write=False)) as file:
+            data = file.pread(file.size(), 0)
+        try:
+            note = msgspec.json.decode(data, type=Note)
+        except msgspec.DecodeError:
+            return None
+        return note if note == self._note(note.directory) and note.boot else None
+
+    def _note(self, directory: str) -> Note:
+        assert self._lock is not None
+        return Note(self._cell, directory, self._fs.boot_id(), self._lock.identity())
+
+    # -- using it again ------------------------------------------------------------------------------------------------
+
+    def tail_behind(self, taken: Taken) -> tuple[int, int] | None:
+        """If the directory may be used again: file and offset of the first byte of the log that is in no slot."""
+        if self._found is None or taken.seal.directory != self._found.directory:
+            return None
+        if not taken.log:
+            return (1, 0) if taken.base.head.number == 0 else None
+        last = taken.log[-1]
+        path = layout.join(layout.shard_dir(self.root, 0, 1), layout.wal_name(last.file))
+        if not self._fs.exists(path):
+            return None
+        with closing(self._fs.open(path, write=False)) as file:
+            same = file.pread(len(last.body), last.offset) == last.body
+        return (last.file, last.offset + len(last.body)) if same else None
+
+    def read_tail(self, begin: tuple[int, int], before_file: int) -> Iterable[Body]:
+        """What the log has from there on, up to the end of the file in front of `before_file`."""
+        folder = layout.shard_dir(self.root, 0, 1)
+        for number in layout.wal_numbers(self._fs.listdir(folder)):
+            if begin[0] <= number < before_file:
+                offset = begin[1] if number == begin[0] else 0
+                with closing(self._fs.open(layout.join(folder, layout.wal_name(number)), write=False)) as file:
+                    data = file.pread(max(0, file.size() - offset), offset)
+                if data:
+                    yield Body(number, offset, data)
+
+    # -- making it anew ------------------------------------------------------------------------------------------------
+
+    def keep_own(self, base: Base, objects: Objects) -> None:
+        """Keep the files of segments that are as the base has them. The directory is not used any more."""
+        with suppress(FileNotFoundError):
+            self._fs.unlink(layout.join(self.root, NOTE))
+        for shared, named in segments_of(self._cell, base, objects):
+            if named.key not in self._cached and self._has(shared, named):
+                ensure_dir(self._fs, self._cache)
+                self._fs.rename(names.path(self.root, shared.id, names.DATA), self._add(named))
+
+    def _has(self, shared: files.Shared, named: Named) -> bool:
+        """Whether the directory's own file of the segment is the same."""
+        path = names.path(self.root, shared.id, names.DATA)
+        if not self._fs.exists(path) or self._fs.file_size(path) != named.size:
+            return False
+        with closing(self._fs.open(path, write=False)) as file:
+            return named.fits(file.pread(named.size, 0))
+
+    def fetch(self, base: Base, objects: Objects, stopped: Callable[[], bool] = lambda: False) -> None:
+        """Fetch segments that a directory made of that base needs, and that are not here, until `stopped`. Raises
+        OSError."""
+        needed = segments_of(self._cell, base, objects)
+        missing = [named for shared, named in needed if named.key not in self._cached and not self._has(shared, named)]
+        if missing:
+            ensure_dir(self._fs, self._cache)
+        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="segments") as pool:
+            for fetching in [pool.submit(self._fetch, named, objects, stopped) for named in missing]:
+                fetching.result()
+
+    def _fetch(self, named: Named, objects: Objects, stopped: Callable[[], bool]) -> None:
+        if stopped():
+            return
+        data = objects.get(named)
+        path = layout.join(self._cache, _file_name(named))
+        with closing(self._fs.open(path, create=True)) as file:
+            file.truncate(0)
+            write_whole(file, data, 0)
+            file.sync()
+        self._add(named)
+
+    def _add(self, named: Named) -> str:
+        path = self._cached[named.key] = layout.join(self._cache, _file_name(named))
+        return path
+
+    def make(self, taken: Taken, objects: Objects) -> None:
+        """Make it of what is in the bucket; durable on return. Raises BackupDamaged, OSError."""
+        assert self._lock is not None
+        base = taken.base
+        self.keep_own(base, objects)
+        self.fetch(base, objects)
+        empty_directory(self._fs, self.root, but=(layout.LOCK, CACHE))
+        manifest = base.manifest
+        log = [Body(slot.file, slot.offset, slot.body) for slot in taken.log]
+        lay_out_base(
+            self._fs,
+            self.root,
+            self._cell,
+            objects,
+            manifest.objects,
+            log,
+            manifest.log_from,
+            manifest.instant,
+            install=self._install,
+        )
+        if self._fs.is_dir(self._cache):
+            remove_tree(self._fs, self._cache)
+        # What an earlier owner noted there would let the engine trust the page cache, and so assign seqs again that
+        # an owner on another machine has assigned since. The files are those of the base: what a clean stop says about
+        # them holds.
+        self._lock.write(LockText(came_up=True).encode())
+        self._found = None
+        replace_file(self._fs, self.root, NOTE, msgspec.json.encode(self._note(self._nonce)))
+
+    def _install(self, named: Named, path: str) -> bool:
+        cached = self._cached.pop(named.key, None)
+        if cached is None:
+            return False
+        self._fs.rename(cached, path)
+        return True
+
+
+def segments_of(cell: str, base: Base, objects: Objects) -> list[tuple[files.Shared, Named]]:
+    """The segments that a base shares with others. Raises OSError."""
+    by_key = {each.key: each for each in base.manifest.objects}
+    content = next((each for each in by_key.values() if each.key.endswith(f"/{CONTENT}")), None)
+    if content is None:
+        return []
+    try:
+        return [(each, by_key[f"{cell}/{each.file}"]) for each in files.decode(objects.get(content)).shared]
+    except (msgspec.DecodeError, KeyError) as error:
+        raise OSError(errno.EIO, f"{content.key} is damaged") from error
+
+
+def _file_name(named: Named) -> str:
+    return f"{named.size}-{named.checksum:016x}"
