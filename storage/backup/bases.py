@@ -17,10 +17,12 @@ Source: docs/reference/bucket.md.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from typing import Final, Protocol
 
+import msgspec
 from xxhash import xxh3_64_hexdigest
 
 from storage.backup import manifest as files
@@ -174,7 +176,7 @@ def lay_out_base(
     OSError.
     """
     by_key = {each.key: each for each in named}
-    content = next((each for key, each in by_key.items() if key.endswith(f"/{CONTENT}")), None)
+    content = _content(by_key)
     ensure_dir(fs, root)
     if content is not None:
         _BaseFiles(fs, root, cell, objects, by_key, content).run(install)
@@ -185,6 +187,23 @@ def lay_out_base(
     ensure_dir(fs, layout.meta_dir(root))
     before = [each for each in read_laid_out(fs, root) if each.stop > position(*redo)]
     write_laid_out(fs, root, [*before, range(position(*instant), end)])
+
+
+def segments_of(cell: str, named: Iterable[Named], objects: Objects) -> list[tuple[SegmentId, Named]]:
+    """The sealed segments of a base, and the objects with their .data. `named`: its objects. Raises OSError."""
+    by_key = {each.key: each for each in named}
+    content = _content(by_key)
+    if content is None:
+        return []
+    try:
+        return [(each.id, by_key[f"{cell}/{each.file}"]) for each in files.decode(objects.get(content)).shared]
+    except (msgspec.DecodeError, KeyError) as error:
+        raise OSError(errno.EIO, f"{content.key} is damaged") from error
+
+
+def _content(by_key: Mapping[str, Named]) -> Named | None:
+    """None: the first base of a cell."""
+    return next((each for key, each in by_key.items() if key.endswith(f"/{CONTENT}")), None)
 
 
 class _BaseFiles:

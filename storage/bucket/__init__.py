@@ -17,10 +17,12 @@ from storage.bucket.base import (
     put_object,
     read_base,
 )
+from storage.bucket.checks import ClockWrong, StoreBroken, check_clock, check_slot
 from storage.bucket.driver import Bucket, Driver
+from storage.bucket.keys import sign
 from storage.bucket.log_file import Body, SlotFileSystem, lay_out
-from storage.bucket.requests import Steps, Unanswered, get_patiently
-from storage.bucket.signs import TTL_S, OwnTime, show_signs
+from storage.bucket.requests import Steps, Unanswered, delete, get_patiently
+from storage.bucket.signs import TTL_S, OwnTime, show_first, show_signs
 from storage.bucket.slot import ANYONE, Seal
 from storage.bucket.slots import Fenced, GivenUp, Slots
 from storage.bucket.takeover import Candidate, Taken, begin_cell, take_over
@@ -34,6 +36,7 @@ __all__ = [
     "Body",
     "Bucket",
     "Candidate",
+    "ClockWrong",
     "Driver",
     "Fenced",
     "GivenUp",
@@ -44,16 +47,22 @@ __all__ = [
     "SlotFileSystem",
     "Slots",
     "Steps",
+    "StoreBroken",
     "Taken",
     "Trimmer",
     "Unanswered",
     "begin_cell",
+    "check_clock",
+    "check_slot",
+    "delete",
     "get_patiently",
     "lay_out",
     "newest_head",
     "put_base",
     "put_object",
     "read_base",
+    "show_first",
     "show_signs",
+    "sign",
     "take_over",
 ]

@@ -15,7 +15,7 @@ from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
-from storage.bucket.requests import Create, Delete, Get, GetMany, Names, Put, Request, Unanswered, Wait
+from storage.bucket.requests import Create, Delete, Get, GetMany, Names, Put, Request, Stat, Unanswered, Wait
 from storage.platform import Clock
 
 if TYPE_CHECKING:
@@ -41,6 +41,8 @@ class Bucket(Protocol):
     def put(self, key: str, data: bytes) -> None: ...
 
     def delete(self, key: str) -> None: ...
+
+    def stored_at(self, key: str) -> float | None: ...
 
     def names(self, prefix: str) -> list[str]: ...
 
@@ -99,6 +101,8 @@ class Driver:
                 return self.bucket.put(key, data)
             case Delete(key):
                 return self.bucket.delete(key)
+            case Stat(key):
+                return self.bucket.stored_at(key)
             case Names(prefix):
                 return self.bucket.names(prefix)
 
@@ -147,6 +151,14 @@ class RemoteBucket:
             self._remote.delete(key)
         except FileNotFoundError:
             return
+        except Exception as error:
+            raise _unanswered(error) from None
+
+    def stored_at(self, key: str) -> float | None:
+        try:
+            return self._remote.head(key)["last_modified"].timestamp()
+        except FileNotFoundError:
+            return None
         except Exception as error:
             raise _unanswered(error) from None
 

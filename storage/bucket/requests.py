@@ -4,6 +4,7 @@
     Get      an object, several of them (`GetMany`), or that there is none
     Put      an object that replaces another: signs of life only
     Delete   an object; a missing one is fine
+    Stat     when an object was stored last, by the store's clock
     Names    what a listing shows
     Wait     this many seconds, and returns the time after them
 
@@ -49,6 +50,12 @@ class Delete(NamedTuple):
     key: str
 
 
+class Stat(NamedTuple):
+    """Answered with seconds since 1970, or None."""
+
+    key: str
+
+
 class Names(NamedTuple):
     prefix: str
 
@@ -57,7 +64,7 @@ class Wait(NamedTuple):
     seconds: float
 
 
-Request: TypeAlias = Create | Get | GetMany | Put | Delete | Names | Wait
+Request: TypeAlias = Create | Get | GetMany | Put | Delete | Stat | Names | Wait
 Steps: TypeAlias = Generator[Request, Any, T]
 
 
@@ -102,7 +109,9 @@ def get_patiently(key: str, for_s: float = 30.0) -> Steps[bytes | None]:
     return (yield from patiently(Get(key), (yield from now()) + for_s))
 
 
-def patiently(request: Create | Get | GetMany | Put | Delete | Names, until: float, pause_s: float = 0.1) -> Steps[Any]:
+def patiently(
+    request: Create | Get | GetMany | Put | Delete | Stat | Names, until: float, pause_s: float = 0.1
+) -> Steps[Any]:
     """The answer, with repeated requests until the clock reaches `until`. Raises Unanswered then.
 
     Only for requests that may be carried out twice.

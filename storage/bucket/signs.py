@@ -65,9 +65,18 @@ class OwnTime:
         """Whether its time is over. Then only a new seal helps."""
         return self._until is not None and at >= self._until
 
+    def left_s(self, at: float) -> float:
+        """How much of its time is left."""
+        return 0.0 if self._until is None else max(0.0, self._until - at)
+
     def is_open(self, at: float) -> bool:
         """Whether an answer that was computed may be sent."""
         return self._until is not None and at < self._until
+
+
+def show_first(node: str, nonce: str) -> Steps[None]:
+    """Before `show_signs`: so that the store's clock can be asked for. Raises Unanswered."""
+    yield from put(keys.sign(nonce), msgspec.json.encode(Sign(node, nonce, 0)))
 
 
 def show_signs(node: str, nonce: str, times: list[OwnTime], every_s: float = EVERY_S, address: str = "") -> Steps[None]:

@@ -14,7 +14,6 @@ A directory that was copied, or came from another machine, has another lock file
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
@@ -22,8 +21,7 @@ from typing import Final
 
 import msgspec
 
-from storage.backup import manifest as files
-from storage.backup.bases import CONTENT, Objects, lay_out_base
+from storage.backup.bases import Objects, lay_out_base, segments_of
 from storage.backup.restoring import empty_directory, remove_tree
 from storage.bucket import Base, Body, Named, Taken
 from storage.errors import AlreadyLocked
@@ -38,7 +36,7 @@ from storage.platform import (
     take_lock,
     write_whole,
 )
-from storage.segments import names
+from storage.segments import SegmentId, names
 
 NOTE: Final = ".cell"
 CACHE: Final = ".cache"
@@ -145,14 +143,14 @@ class LocalDirectory:
         """Keep the files of segments that are as the base has them. The directory is not used any more."""
         with suppress(FileNotFoundError):
             self._fs.unlink(layout.join(self.root, NOTE))
-        for shared, named in segments_of(self._cell, base, objects):
-            if named.key not in self._cached and self._has(shared, named):
+        for id, named in segments_of(self._cell, base.manifest.objects, objects):
+            if named.key not in self._cached and self._has(id, named):
                 ensure_dir(self._fs, self._cache)
-                self._fs.rename(names.path(self.root, shared.id, names.DATA), self._add(named))
+                self._fs.rename(names.path(self.root, id, names.DATA), self._add(named))
 
-    def _has(self, shared: files.Shared, named: Named) -> bool:
+    def _has(self, id: SegmentId, named: Named) -> bool:
         """Whether the directory's own file of the segment is the same."""
-        path = names.path(self.root, shared.id, names.DATA)
+        path = names.path(self.root, id, names.DATA)
         if not self._fs.exists(path) or self._fs.file_size(path) != named.size:
             return False
         with closing(self._fs.open(path, write=False)) as file:
@@ -161,8 +159,8 @@ class LocalDirectory:
     def fetch(self, base: Base, objects: Objects, stopped: Callable[[], bool] = lambda: False) -> None:
         """Fetch segments that a directory made of that base needs, and that are not here, until `stopped`. Raises
         OSError."""
-        needed = segments_of(self._cell, base, objects)
-        missing = [named for shared, named in needed if named.key not in self._cached and not self._has(shared, named)]
+        needed = segments_of(self._cell, base.manifest.objects, objects)
+        missing = [named for id, named in needed if named.key not in self._cached and not self._has(id, named)]
         if missing:
             ensure_dir(self._fs, self._cache)
         with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="segments") as pool:
@@ -219,18 +217,6 @@ class LocalDirectory:
             return False
         self._fs.rename(cached, path)
         return True
-
-
-def segments_of(cell: str, base: Base, objects: Objects) -> list[tuple[files.Shared, Named]]:
-    """The segments that a base shares with others. Raises OSError."""
-    by_key = {each.key: each for each in base.manifest.objects}
-    content = next((each for each in by_key.values() if each.key.endswith(f"/{CONTENT}")), None)
-    if content is None:
-        return []
-    try:
-        return [(each, by_key[f"{cell}/{each.file}"]) for each in files.decode(objects.get(content)).shared]
-    except (msgspec.DecodeError, KeyError) as error:
-        raise OSError(errno.EIO, f"{content.key} is damaged") from error
 
 
 def _file_name(named: Named) -> str:

@@ -44,6 +44,7 @@ from storage.bucket import (
     Body,
     Bucket,
     Candidate,
+    ClockWrong,
     Driver,
     Fenced,
     GivenUp,
@@ -54,16 +55,22 @@ from storage.bucket import (
     SlotFileSystem,
     Slots,
     Steps,
+    StoreBroken,
     Taken,
     Trimmer,
     Unanswered,
     begin_cell,
+    check_clock,
+    check_slot,
+    delete,
     get_patiently,
     newest_head,
     put_base,
     put_object,
     read_base,
+    show_first,
     show_signs,
+    sign,
     take_over,
 )
 from storage.cells.local import LocalDirectory
@@ -85,6 +92,8 @@ PUT_INTERVAL_MS: Final = 100
 #: Objects that nothing leads to are looked for this often, and deleted so many at a time.
 SWEEP_S: Final = 86_400.0
 SWEEP_PAGE: Final = 1000
+#: How often a slot is read back, and the clock compared.
+CHECK_S: Final = 60.0
 #: A clean stop waits no longer for the store.
 CLOSE_S: Final = 10.0
 
@@ -161,6 +170,7 @@ class CellOwner:
         self.deleted = 0
         self.swept = 0
         self._next_sweep_ns = 0
+        self._base_put_s: float | None = None
         options = options or Options()
         wanted = msgspec.structs.replace(
             options,
@@ -175,8 +185,8 @@ class CellOwner:
     async def start(self, *, wait: bool = True) -> bool:
         """Become the owner of a cell that was begun, and start its engine. False: its owner is alive (without `wait`).
 
-        Once only. Raises NeverBegun, MetadataLost, BaseMissing, DamagedSlot, GivenUp, and what the start of an engine
-        raises; Unanswered, without `wait`. Nothing is held then.
+        Once only. Raises ClockWrong, NeverBegun, MetadataLost, BaseMissing, DamagedSlot, GivenUp, and what the start of
+        an engine raises; Unanswered, without `wait`. Nothing is held then.
         """
         self._loop = asyncio.get_running_loop()
         self.state = State.WAITING
@@ -197,7 +207,8 @@ class CellOwner:
         except BaseException:
             await self._stop()
             raise
-        self._tasks.append(asyncio.create_task(self._put_bases(), name="storage-bases"))
+        for name, work in (("bases", self._put_bases()), ("checks", self._keep_checking())):
+            self._tasks.append(asyncio.create_task(work, name=f"storage-{name}"))
         if self.state is State.RECOVERING:
             self.state = State.OWNER
         return True
@@ -218,6 +229,7 @@ class CellOwner:
             await fetching
 
     async def _take(self, *, wait: bool) -> Taken | None:
+        await self._check_own_clock(wait=wait)
         candidate = msgspec.structs.replace(self._candidate, directory=self._candidate.nonce)
         while True:
             steps = take_over(self._cell, candidate, self._directory.is_locked_as, self._ttl_s)
@@ -230,6 +242,22 @@ class CellOwner:
                 continue
             if taken is not None or not wait:
                 return taken
+
+    async def _check_own_clock(self, *, wait: bool) -> None:
+        def steps() -> Steps[None]:
+            yield from show_first(self._candidate.node, self._candidate.nonce)
+            yield from check_clock(sign(self._candidate.nonce), self._wall_s)
+
+        while True:
+            try:
+                return await asyncio.to_thread(self._driver.run, steps())
+            except Unanswered:
+                if not wait or self._closing:
+                    raise
+            await self._clock.sleep(LOOK_S)
+
+    def _wall_s(self) -> float:
+        return self._clock.wall_ns() / 1e9
 
     # -- the directory: on other threads -------------------------------------------------------------------------------
 
@@ -334,6 +362,33 @@ class CellOwner:
                     self._known_end = self._slots.seal.slot + 1
                 self._time.sealed(sent_at)
 
+    # -- checks: on the loop -------------------------------------------------------------------------------------------
+
+    async def _keep_checking(self) -> None:
+        while True:
+            await self._clock.sleep(CHECK_S)
+            await self.check()
+
+    async def check(self) -> None:
+        """Read a slot of this process back, and compare the clock with the store's. The cell is lost if something is
+        wrong."""
+        if not self.may_answer():
+            return
+        with self._facts_lock:
+            number, seal = self._known_end - 1, self._slots.seal
+        try:
+            await asyncio.to_thread(self._driver.run, check_slot(self._cell, number, seal))
+            # A sign is put every second, while the store answers.
+            steps = check_clock(sign(self._candidate.nonce), self._wall_s, self._ttl_s)
+            await asyncio.to_thread(self._driver.run, steps)
+        except Unanswered:
+            return
+        except (StoreBroken, ClockWrong) as error:
+            if not self.may_answer():
+                return  # another process may own the cell by now, and delete slots
+            _log.error("cell_refused", cell=self._cell, error=str(error))
+            self._lose(error)
+
     # -- bases: on the loop --------------------------------------------------------------------------------------------
 
     async def _put_bases(self) -> None:
@@ -397,6 +452,7 @@ class CellOwner:
             self._behind = [each for each in self._behind if each[0] >= redo]
             self._behind_bytes = 0
         self.bases += 1
+        self._base_put_s = self._clock.monotonic_ns() / 1e9
         self._trimmer.add(base)
         return base
 
@@ -434,6 +490,26 @@ class CellOwner:
     def generation(self) -> int:
         """Of its last seal; 0 before it is the owner."""
         return self._recent_seals[-1].generation if self._recent_seals else 0
+
+    @property
+    def slots(self) -> int:
+        """How many slots the log has had, seals included."""
+        return self._known_end
+
+    @property
+    def behind(self) -> tuple[int, int]:
+        """The slots behind the newest base, and their bytes."""
+        return len(self._behind), self._behind_bytes
+
+    @property
+    def base_age_s(self) -> float | None:
+        """How long ago this process put a base; None: never."""
+        return None if self._base_put_s is None else self._clock.monotonic_ns() / 1e9 - self._base_put_s
+
+    @property
+    def time_left_s(self) -> float:
+        """How long this process may answer, if nothing more is known to be stored."""
+        return self._time.left_s(self._clock.monotonic_ns() / 1e9)
 
     async def abandon(self) -> None:
         """End as a killed process does: nothing more is put into the bucket. The engine is left as it is."""
@@ -491,6 +567,7 @@ class CellOwner:
         with self._slots_lock:
             try:
                 self._driver.run(self._slots.give_to(successor))
+                self._driver.run(delete(sign(self._candidate.nonce)))
             except (Fenced, GivenUp, Unanswered) as error:
                 _log.warning("cell_not_given", cell=self._cell, error=type(error).__name__)
 

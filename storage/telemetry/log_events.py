@@ -296,6 +296,12 @@ LOGGED: Final = (
         "Check that the store answers. The log in the bucket grows meanwhile.",
     ),
     Event(
+        "cell_refused", "error", "cell error",
+        "The store has broken its promise to create an object once, or the clock is more than 60 s off the store's. "
+        "The process no longer owns the cell.",
+        "Set the clock. If the store is named, stop using it: other cells may be damaged.",
+    ),
+    Event(
         "cell_not_given", "warning", "cell error",
         "A cell in a bucket was stopped cleanly, but its last seal could not be stored. Other processes wait "
         "until it is known to be gone.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 
 class MemoryBucket:
@@ -24,6 +25,9 @@ class MemoryBucket:
 
     def put(self, key: str, data: bytes) -> None:
         self.objects[key] = data
+
+    def stored_at(self, key: str) -> float | None:
+        return time.time() if key in self.objects else None
 
     def delete(self, key: str) -> None:
         self.objects.pop(key, None)

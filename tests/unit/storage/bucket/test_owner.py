@@ -14,12 +14,14 @@ import msgspec
 import pytest
 
 from storage import Durability, NewRecord, ReadQuery, TopicConfig
-from storage.bucket import Candidate
+from storage.bucket import Candidate, ClockWrong, Seal, StoreBroken
 from storage.bucket.driver import Bucket, open_bucket
 from storage.bucket.requests import Unanswered
+from storage.bucket.slot import encode_data
 from storage.cells.owner import CellOwner, State, begin
 from storage.errors import StorageFailed
 from storage.options import Options
+from storage.platform import SystemClock
 from storage.records import TopicType
 from tests.support.memory_bucket import MemoryBucket
 from tests.unit.storage.cold.servers import BUCKET, credentials, s3_server
@@ -73,6 +75,9 @@ class Line:
 
     def put(self, key: str, data: bytes) -> None:
         self._through().put(key, data)
+
+    def stored_at(self, key: str) -> float | None:
+        return self._through().stored_at(key)
 
     def delete(self, key: str) -> None:
         self._through().delete(key)
@@ -371,6 +376,42 @@ async def test_objects_that_nothing_leads_to_are_deleted_behind_a_base(
     assert not [key for key in bucket.names(f"{CELL}/") if "none" in key or "ee" * 16 in key or "lost" in key]
     await second.abandon()
     assert await contents(await taken(bucket, tmp_path, owners)) == ["kept"] * 40
+
+
+async def test_an_owner_stops_when_a_slot_of_its_own_was_created_twice(tmp_path: Path) -> None:
+    store = MemoryBucket()
+    begin(store, CELL, Candidate("init", "00" * 16))
+    lost: list[Exception] = []
+    owner = CellOwner(store, CELL, str(tmp_path), Candidate("one", "01" * 16), on_lost=lost.append, ttl_s=TTL_S)
+    await owner.start()
+    await owner.engine.put_topic("events", FSYNC)
+    await owner.check()
+    assert (owner.state, lost) == (State.OWNER, [])
+    last = owner.slots - 1
+    key = f"{CELL}/log/{last:016x}"
+    seal = Seal(last, 9, "02" * 16, "two")
+    store.objects[key] = encode_data(last, seal, 1, 0, b"of another process")
+    await owner.check()
+    assert owner.state is State.LOST
+    assert not owner.may_answer()
+    await until(lambda: bool(lost))
+    assert isinstance(lost[0], StoreBroken)
+    await owner.close()
+
+
+class WrongClock(SystemClock):
+    """A clock that is a year ahead."""
+
+    def wall_ns(self) -> int:
+        return super().wall_ns() + 365 * 86_400 * 10**9
+
+
+async def test_a_process_whose_clock_is_wrong_is_no_candidate(bucket: Bucket, tmp_path: Path) -> None:
+    owner = CellOwner(bucket, CELL, str(tmp_path), Candidate("one", "01" * 16), clock=WrongClock(), ttl_s=TTL_S)
+    with pytest.raises(ClockWrong):
+        await owner.start()
+    assert owner.state is State.CLOSED
+    assert list(bucket.names(f"{CELL}/log/")) == [f"{CELL}/log/{0:016x}"]
 
 
 class Reads(Line):
