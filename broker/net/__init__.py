@@ -1,6 +1,7 @@
 """Connections: what all ports share, whatever their protocol."""
 
 from broker.net.arrivals import FIRST_COST, NEXT_COST, Arrivals, PacedReceiver
+from broker.net.handshakes import HandshakeQueue
 from broker.net.listening import ACCEPTS, CannotListen, TlsListener, listen, tls_context, write_port_file
 from broker.net.slow import ConnectionState, Phase, Progress, Quota, Sweeper, look_at_http1
 
@@ -11,6 +12,7 @@ __all__ = [
     "Arrivals",
     "CannotListen",
     "ConnectionState",
+    "HandshakeQueue",
     "PacedReceiver",
     "Phase",
     "Progress",

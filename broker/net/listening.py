@@ -133,8 +133,16 @@ class TlsListener:
         *,
         backlog: int,
         handshake_s: float,
+        max_silent: int = MAX_SILENT,
+        max_handshakes: int | None = None,
+        refused: Callable[[str, Exception], None] | None = None,
     ) -> None:
+        """`max_handshakes`: the most that may be under way; above that, the oldest ends. `refused` is called with the
+        address of a client whose handshake failed, and the error."""
         self._listener = listener
+        self._max_silent = max_silent
+        self._max_handshakes = max_handshakes
+        self._refused = refused
         self._tls = tls
         self._connected = connected
         self._queue = queue
@@ -183,7 +191,7 @@ class TlsListener:
             connection.setblocking(False)
             self._silent[connection] = _PendingHandshake(self, connection, address_of(peer), self._handshake_s)
             self._loop.add_reader(connection, self._on_first_bytes, connection)
-        while len(self._silent) > MAX_SILENT:
+        while len(self._silent) > self._max_silent:
             next(iter(self._silent.values())).give_up()
 
     def give_up(self, handshake: _PendingHandshake) -> None:
@@ -206,6 +214,8 @@ class TlsListener:
         """Start the handshake of a connection: it is its turn."""
         self._waiting.discard(handshake)
         connection = handshake.connection
+        if self._max_handshakes is not None and len(self._handshakes) >= self._max_handshakes:
+            next(iter(self._handshakes)).cancel()
         task = self._loop.create_task(self._handshake(connection))
         self._handshakes[task] = connection
         task.add_done_callback(self._ended)
@@ -217,9 +227,16 @@ class TlsListener:
 
     async def _handshake(self, connection: socket.socket) -> None:
         try:
+            peer = connection.getpeername()
+        except OSError:  # the client has gone
+            connection.close()
+            return
+        try:
             async with asyncio.timeout(self._handshake_s + 1):  # for cases that the transport does not detect
                 await self._loop.connect_accepted_socket(
                     self._connected, connection, ssl=self._tls, ssl_handshake_timeout=self._handshake_s
                 )
-        except (OSError, TimeoutError):
+        except (OSError, TimeoutError) as error:
             connection.close()  # the client is at fault, and OpenSSL has sent it an alert
+            if self._refused is not None:
+                self._refused(str(peer[0]), error)

@@ -57,6 +57,24 @@ LOGGED: Final = (
         "Read the lines that it logged before.",
     ),
     Event(
+        "link_refused", "warning", "peer reason error others",
+        "Somebody connected to the cluster port who is no node of this cluster, or whose certificate is not good: "
+        "`handshake`, `slow_handshake`, `first_line`, `other_cluster`, `too_many`. Nothing was read or done. At most "
+        "one line a second; `others` counts those left out.",
+        "If `peer` is a node: compare its secret, its certificates and its clock. If not: close the port to it.",
+    ),
+    Event(
+        "link_failed", "warning", "node address reason error others",
+        "No connection to another node: `unreachable`, or a `handshake` that failed. Requests for its cells are "
+        "refused with 503. At most one line a second; `others` counts those left out.",
+        "Look whether the node runs, and compare secrets and clocks.",
+    ),
+    Event(
+        "link_certificate_not_renewed", "error", "reason",
+        "The certificate for other nodes could not be replaced; the one before stays in use until it expires.",
+        "`reason` says what is wrong with the files.",
+    ),
+    Event(
         "process_cannot_run", "error", "process exit_code",
         "A process of the set ended at its first start, and would end in the same way again. The set stops.",
         "It has logged the reason.",

@@ -21,6 +21,7 @@ REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)(?:\[[^]]*\])?(?:>=([\d.]+))?(?:,<([
 INSTALLED = ("broker", "schemas", "storage", "topics_client")
 #: Modules that use an extra, and report if it is not installed.
 OPTIONAL = {
+    "broker.cluster.link": "cluster",
     "storage.bucket.driver": "cold",
     "storage.segments.tiering.object_store": "cold",
     "broker.tracing.spans": "otel",
