@@ -76,7 +76,7 @@ class Lifecycle:
         for task in serving:
             # If a server ends by itself, the process ends too.
             task.add_done_callback(lambda _: self._stop.set())
-        telling = asyncio.create_task(self._notifier.keep_telling(self._state))
+        notifying = asyncio.create_task(self._notifier.repeat(self._state))
         await _first(_all(server.listening() for server in self._servers), self._stop.wait())
         recovering = asyncio.create_task(self._recover())
         await self._stop.wait()
@@ -85,7 +85,7 @@ class Lifecycle:
         recovering.cancel()
         await asyncio.wait((recovering,))
         await self._wind_down(serving)
-        telling.cancel()
+        notifying.cancel()
         return self._exit_code
 
     def _state(self) -> list[str]:

@@ -182,7 +182,7 @@ class Supervisor:
             self._start(Child(f"cell-{cell:02d}", _module("broker"), its_role, self._environment, note), self._cells)
         scheme, (host, port, *_) = "https" if settings.tls_cert else "http", public.getsockname()
         url = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
-        telling = asyncio.create_task(self._notifier.keep_telling(lambda: [] if not self._stop.is_set() else [EXTEND]))
+        telling = asyncio.create_task(self._notifier.repeat(lambda: [] if not self._stop.is_set() else [EXTEND]))
         its_role = msgspec.structs.replace(role, http_fd=public.fileno())
         for number in range(settings.gateways):
             child = Child(f"gateway-{number:02d}", _module("broker.gateway"), its_role, self._environment, note)

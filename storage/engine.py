@@ -781,9 +781,9 @@ class Engine:
             return await self.peek(topic, consumer, skip_corrupt=skip_corrupt)
         query = ReadQuery(limit=1, skip_corrupt=skip_corrupt)
         batch = await self.read_as(topic, consumer, query, checkpoint=True, wait_ms=wait_ms)
-        return first_record(self.telling(batch))
+        return first_record(self.with_unreported_losses(batch))
 
-    def telling(self, batch: RecordBatch) -> RecordBatch:
+    def with_unreported_losses(self, batch: RecordBatch) -> RecordBatch:
         """Add to a batch the losses of earlier batches that had no record to report them with."""
         position = self._position_of(batch.topic, batch.consumer)
         batch.follow(self._unreported.pop(position, None))

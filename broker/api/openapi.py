@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from broker import VERSION
-from broker.api.openapi_fields import name_error_codes, say_what_null_means
+from broker.api.openapi_fields import describe_nulls, name_error_codes
 from broker.api.operation import Operation
 from broker.api.refusals import of_any, refusals
 from broker.content import errors
@@ -69,10 +69,10 @@ def document(operations: Iterable[Operation]) -> dict[str, Any]:
     _drop_framework_refusals(doc)
     for operation in named:
         described = doc["paths"][operation.path][operation.method.lower()]
-        _say_who_may(described, operation)
+        _describe_access(described, operation)
         _add_refusals_of_any(described, operation)
     doc["components"]["securitySchemes"] = _SECURITY_SCHEMES
-    say_what_null_means(doc, [each.commands.__name__ for each in named if each.commands is not None])
+    describe_nulls(doc, [each.commands.__name__ for each in named if each.commands is not None])
     name_error_codes(doc, list(errors.CODES))
     _lift_examples(doc)
     return doc
@@ -147,7 +147,7 @@ def _drop_framework_refusals(doc: dict[str, Any]) -> None:
         doc["components"]["schemas"].pop(name, None)
 
 
-def _say_who_may(described: dict[str, Any], operation: Operation) -> None:
+def _describe_access(described: dict[str, Any], operation: Operation) -> None:
     """Describe that the operation needs a key, if the broker has keys, and its scopes."""
     if operation.rule.probe:
         described["security"] = [{}, {"key": []}]  # with TOPICS_PROBE_AUTH a key is needed here, too

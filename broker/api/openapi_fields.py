@@ -14,7 +14,7 @@ _DEFAULT: Final = "default"
 _ERROR_CODE: Final = "ErrorCode"
 
 
-def say_what_null_means(doc: dict[str, Any], commands: Iterable[str] = ()) -> None:
+def describe_nulls(doc: dict[str, Any], commands: Iterable[str] = ()) -> None:
     """Let every optional field of a request be null, but no parameter and no optional field of an answer, and remove
     defaults of null. `commands`: further schemas that clients send.
 

@@ -128,7 +128,7 @@ class Watcher(Generic[P]):
         if subscription is not None:
             self._behind.pop(subscription, None)
         event = frames.topic_deleted(render.topic_fields(name), head_seq, self.delivered[name])
-        self.say(self._encode(self, event))
+        self.send_notice(self._encode(self, event))
         self._end_if_empty()
 
     def give_up(self, subscription: Subscription, error: StorageError) -> None:
@@ -137,7 +137,7 @@ class Watcher(Generic[P]):
         del self.subscriptions[subscription.name]
         self._behind.pop(subscription, None)
         subscription.end()
-        self.say(self._failure(error, subscription.name))
+        self.send_notice(self._failure(error, subscription.name))
         self._unread = True
         self._end_if_empty()
 
@@ -152,7 +152,7 @@ class Watcher(Generic[P]):
             self.error = error
             self._wake.set()
 
-    def say(self, piece: P) -> None:
+    def send_notice(self, piece: P) -> None:
         """Send a piece before all records, in the order of the calls."""
         if self._parked and not self._notices and self.push(piece):
             self._sent_at = asyncio.get_running_loop().time()

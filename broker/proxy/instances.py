@@ -89,7 +89,7 @@ class Instances:
         """Restore the instances and begin to delete idle ones. Call it after the engine has started."""
         self._load()
         for group in self._groups.values():
-            group.meet()
+            group.join_kafka_group()
         self._task = asyncio.create_task(self._run(), name="proxy-instances")
 
     def shut_down(self) -> None:
@@ -104,7 +104,7 @@ class Instances:
             self._task = None
         await self._write_moved()
         for group in self._groups.values():
-            await group.part(always=True)
+            await group.leave_kafka_group(always=True)
 
     def _load(self) -> None:
         if self._loaded or not self._engine.ready:
@@ -176,9 +176,9 @@ class Instances:
         for partition in instance.positions:
             if instance.subscribed:
                 group.leave(member, partition)
-        await group.part()
+        await group.leave_kafka_group()
         if group.members:
-            group.share_out()
+            group.distribute()
         else:
             self._groups.pop(instance.group, None)
 
@@ -258,8 +258,8 @@ class Instances:
         # Topics that it had before stay known, so that it continues there.
         await self._group(instance.group).look()
         instance.known = sorted(each for each in member.topics(self.sources, anew=True) if self.sources.count(each))
-        self._group(instance.group).meet()
-        self._group(instance.group).share_out(anew=True)
+        self._group(instance.group).join_kafka_group()
+        self._group(instance.group).distribute(anew=True)
         await self._keep(member)
 
     async def unsubscribe(self, member: Member) -> None:
@@ -271,8 +271,8 @@ class Instances:
                 group.leave(member, partition)
         instance.topics, instance.pattern, instance.known, instance.chosen = [], None, [], None
         member.assign({})
-        await group.part()
-        group.share_out()
+        await group.leave_kafka_group()
+        group.distribute()
         await self._keep(member)
 
     async def assign(self, member: Member, partitions: Sequence[Partition]) -> None:
@@ -293,12 +293,12 @@ class Instances:
     def assigned(self, member: Member) -> dict[Partition, int]:
         """Its current partitions, and the offset that it reads next in each."""
         if member.instance.subscribed:
-            self._group(member.instance.group).share_out()
+            self._group(member.instance.group).distribute()
         return dict(member.instance.positions)
 
     async def seek(self, member: Member, positions: Mapping[Partition, int]) -> None:
         """Set its positions. Durable on return. Raises IllegalState (a partition it does not have), Unavailable."""
-        self._group(member.instance.group).share_out()
+        self._group(member.instance.group).distribute()
         own = member.instance.positions
         for topic, number in positions:
             if (topic, number) not in own:
@@ -365,7 +365,7 @@ class Instances:
         """Its position in each of its partitions that exist."""
         instance = member.instance
         if instance.subscribed:
-            self._group(instance.group).share_out()
+            self._group(instance.group).distribute()
         for partition, at in list(instance.positions.items()):
             if at != UNDEFINED and partition[1] < self.sources.count(partition[0]):
                 self._return_from_beyond(member, partition, at)

@@ -91,7 +91,7 @@ class Group:
             await self._sources.look(self.name, (), names=True)
         await self._sources.look(self.name, self.topics())
 
-    def share_out(self, *, anew: bool = False) -> None:
+    def distribute(self, *, anew: bool = False) -> None:
         """Distribute partitions among the subscribed members, from the current topics and members."""
         subscriptions = {
             name: member.topics(self._sources, anew=anew)
@@ -115,7 +115,7 @@ class Group:
                 {each: has[each] if each in has else self.begin(member, each) for each in sorted(owned[name])}
             )
 
-    def meet(self) -> None:
+    def join_kafka_group(self) -> None:
         """Join the group among Kafka clients, from the first subscription on, if the Kafka port is open."""
         if self._coordinator is not None and self.group_member is None and self._is_subscribed:
             self.group_member = ProxyGroupMember(
@@ -123,11 +123,11 @@ class Group:
                 self.name,
                 subscriptions=self.subscriptions,
                 count=self._sources.count,
-                changed=self.share_out,
+                changed=self.distribute,
                 prefixes=self.owner,
             )
 
-    async def part(self, *, always: bool = False) -> None:
+    async def leave_kafka_group(self, *, always: bool = False) -> None:
         """Leave the group among Kafka clients after the last subscription has ended."""
         group_member = self.group_member
         if group_member is not None and (always or not self._is_subscribed):

@@ -142,7 +142,7 @@ class Http2Protocol(ZttpH2Protocol):
 
     def _see_to_answers(self) -> None:
         now = self.loop.time()
-        self._see_to_untaken()
+        self._release_read()
         before, self._takings = self._takings, {}
         under_way: dict[int, Any] = {**self.cycles}
         streams = {number: stream for number, (stream, _) in self._untaken.items()}
@@ -161,7 +161,7 @@ class Http2Protocol(ZttpH2Protocol):
             else:
                 self._takings[number] = taking
 
-    def _see_to_untaken(self) -> None:
+    def _release_read(self) -> None:
         """Stop counting the bytes that clients have read meanwhile."""
         for number, (stream, hold) in list(self._untaken.items()):
             left = waiting(stream)
@@ -242,7 +242,7 @@ class Http2Protocol(ZttpH2Protocol):
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         if self._untaken:
-            self._see_to_untaken()
+            self._release_read()
         self._look_again()
 
     def pause_writing(self) -> None:

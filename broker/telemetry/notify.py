@@ -52,7 +52,7 @@ class Notifier:
             sender.setblocking(False)
             sender.sendto("\n".join(lines).encode(), self._address)
 
-    async def keep_telling(self, state: Callable[[], list[str]]) -> None:
+    async def repeat(self, state: Callable[[], list[str]]) -> None:
         """Send the lines of `state` and the watchdog's, periodically and forever; return if there is no address."""
         if not self._address:
             return

@@ -302,7 +302,7 @@ class _Restoration:
         )
         try:
             self._check_heads(recovered.catalog)
-            self._warm(recovered)
+            self._make_hot(recovered)
             self._renew(recovered.catalog)
             _, laid_out = lay_out_anew(
                 fs,
@@ -334,7 +334,7 @@ class _Restoration:
                     f"topic {name!r} was at seq {head}, and what is here ends at {topic.log.head}",
                 )
 
-    def _warm(self, recovered: Recovered) -> None:
+    def _make_hot(self, recovered: Recovered) -> None:
         """Make cold segments hot: the new cluster has no objects in a cold store."""
         fs, folders = self._fs, set[str]()
         tier = layout.join(self._root, _COLD, self._manifest.cluster_id)

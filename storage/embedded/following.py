@@ -27,7 +27,7 @@ class ConsumerReads(Protocol):
         self, topic: str, consumer: str, query: ReadQuery, *, checkpoint: bool, wait_ms: float = 0
     ) -> RecordBatch: ...
 
-    def telling(self, batch: RecordBatch) -> RecordBatch: ...
+    def with_unreported_losses(self, batch: RecordBatch) -> RecordBatch: ...
 
     async def ensure_consumer(self, topic: str, consumer: str) -> ConsumerState: ...
 
@@ -69,7 +69,7 @@ class Following:
             moved = batch.next_from_seq > batch.cursor_seq
             if not self._strict and (batch.records or moved):
                 batch.announce()
-            if self._engine.telling(batch).records:
+            if self._engine.with_unreported_losses(batch).records:
                 return batch
             if moved:
                 await self.done(batch)

@@ -300,11 +300,11 @@ class _Verification:
     def _other_files(self) -> None:
         for name in self._directory.names():
             if name not in _KNOWN:
-                self._stranger(name)
+                self._foreign_file(name)
         snapshots = set(self._directory.snapshots().values())
         for name in self._directory.names("meta"):
             if (path := layout.join("meta", name)) not in snapshots and name not in _META:
-                self._stranger(path)
+                self._foreign_file(path)
         folders = [folder for _, folder in self._directory.shard_folders()]
         for folder in sorted({"wal", *folders}):
             known = {
@@ -314,9 +314,9 @@ class _Verification:
             }
             for name in self._directory.names(folder):
                 if name not in known and (path := layout.join(folder, name)) not in folders:
-                    self._stranger(path)
+                    self._foreign_file(path)
 
-    def _stranger(self, path: str) -> None:
+    def _foreign_file(self, path: str) -> None:
         if path.endswith(layout.TMP_SUFFIX):
             self._say(
                 path, "The writing of this file was interrupted or is in progress. The file is not used.", problem=False

@@ -27,7 +27,7 @@ class LoadShedding:
         self.deferring = False
         self._since_ns: dict[str, int] = {}
 
-    def puts_off(self, worker: str) -> bool:
+    def must_wait(self, worker: str) -> bool:
         """Whether this round of a worker must wait. After MAX_DEFER_NS one round runs, and the time starts again."""
         if not self.deferring:
             self._since_ns.pop(worker, None)

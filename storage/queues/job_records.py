@@ -62,7 +62,7 @@ async def read(reader: Reader, topic: Topic, seqs: Sequence[int], *, sized: bool
             try:
                 result = await reader.read(topic, query)
             except Unreadable as error:
-                at = _pass(found.unreadable, error, at, last)
+                at = _mark_unreadable(found.unreadable, error, at, last)
                 continue
             records = [record for record in result.records if record.seq <= last]
             read = [record.seq for record in records]
@@ -77,7 +77,7 @@ async def read(reader: Reader, topic: Topic, seqs: Sequence[int], *, sized: bool
     return found
 
 
-def _pass(unreadable: dict[int, Unreadable], error: Unreadable, at: int, last: int) -> int:
+def _mark_unreadable(unreadable: dict[int, Unreadable], error: Unreadable, at: int, last: int) -> int:
     """Note that the disk fails the seqs after `at` up to `last`. Returns where to continue."""
     first = error.detail["seq"]
     if first > last:  # no job is left up to there

@@ -297,11 +297,11 @@ class LeaseQueue:
     async def close(self) -> None:
         """Deliver nothing more. On return nothing is in flight."""
         self.closed = True
-        await self.quiet()
+        await self.wait_decided()
         while self._later:
             await asyncio.wait(set(self._later))
 
-    async def quiet(self) -> None:
+    async def wait_decided(self) -> None:
         """Wait until every decision has been written to the log."""
         while self._works or self.pending_commits:
             await asyncio.wait([*self._works, *self.pending_commits])
@@ -812,7 +812,7 @@ class LeaseQueue:
     async def _delete(self, request: Delete, known: LookedUp | None) -> None:
         await self._shared.topics.delete_jobs(self.topic, request, known, sync=False)
 
-    async def judge(
+    async def split_held(
         self, node: str, tokens: dict[int, int], now_ms: int, *, strict: bool
     ) -> tuple[list[Job], list[int]]:
         """The jobs that `node` holds, and the seqs that it does not hold. With `strict`, raises LeaseLost if there are

@@ -125,9 +125,9 @@ class Queues:
             elif log.queue.dying and self._logs.ready:
                 self.queue_of(self._logs.catalog.by_id[log.topic_id]).serve()
 
-    async def quiet(self, topic: Topic) -> None:
+    async def wait_decided(self, topic: Topic) -> None:
         """Wait until every decision about the queue's jobs has been written to the log."""
-        await self.queue_of(topic).quiet()
+        await self.queue_of(topic).wait_decided()
 
     def on_changed(self, topic_id: int) -> None:
         """A change of a topic's settings has ended: continue what waited for it."""
@@ -375,7 +375,7 @@ class Queues:
         if batch is not None:
             await queue.ack_batch(batch)
             return queue.outcome(seqs, [])
-        jobs, skipped = await queue.judge(node, tokens_of(seqs, lease_ids), arrived, strict=strict)
+        jobs, skipped = await queue.split_held(node, tokens_of(seqs, lease_ids), arrived, strict=strict)
         if jobs:
             await queue.delete(jobs)
             self.stats.acked += len(jobs)
@@ -397,7 +397,7 @@ class Queues:
         arrived = self._arrived(node, seqs, lease_ids)
         check_delay(delay_ms)
         check_reason(reason)
-        queue, jobs, skipped = await self._judged(name, node, tokens_of(seqs, lease_ids), arrived, strict=strict)
+        queue, jobs, skipped = await self._split_held(name, node, tokens_of(seqs, lease_ids), arrived, strict=strict)
         if jobs:
             entries = [queue.released(job, penalty=penalty, delay_ms=delay_ms) for job in jobs]
             value = Lease(event="released", jobs=entries, reason=reason or None)
@@ -423,7 +423,7 @@ class Queues:
         tokens = tokens_of(seqs, lease_ids)
         while True:
             dest = await self.mover.dead_letter_topic((await self.open(name)).topic)
-            queue, jobs, skipped = await self._judged(name, node, tokens, arrived, strict=strict)
+            queue, jobs, skipped = await self._split_held(name, node, tokens, arrived, strict=strict)
             if self._goes_to(queue.topic, dest):
                 break
         if jobs:
@@ -467,7 +467,7 @@ class Queues:
         """Extend the leases to `lease_ms` from now."""
         arrived = self._arrived(node, seqs, lease_ids)
         lease_ms = lease_time(lease_ms, 0)
-        queue, jobs, skipped = await self._judged(name, node, tokens_of(seqs, lease_ids), arrived, strict=strict)
+        queue, jobs, skipped = await self._split_held(name, node, tokens_of(seqs, lease_ids), arrived, strict=strict)
         deadline = self._logs.now_ms() + lease_ms
         if jobs:
             entries = [(job.seq, job.lease_id, deadline, job.deliveries, 0, job.forgiven) for job in jobs]
@@ -477,15 +477,15 @@ class Queues:
         done = [job.seq for job in jobs]
         return queue.outcome(done, skipped, deadlines=dict.fromkeys(done, deadline))
 
-    async def _judged(
+    async def _split_held(
         self, name: str, node: str, tokens: dict[int, int], arrived: int, *, strict: bool
     ) -> tuple[LeaseQueue, list[Job], list[int]]:
-        """`LeaseQueue.judge`, for a queue that is not being changed when this returns."""
+        """`LeaseQueue.split_held`, for a queue that is not being changed when this returns."""
         while True:
             queue = await self.open(name)
-            judged = await queue.judge(node, tokens, arrived, strict=strict)
+            held = await queue.split_held(node, tokens, arrived, strict=strict)
             if queue.topic.topic_id not in self._logs.changing:  # a change may have begun during the wait
-                return queue, *judged
+                return queue, *held
 
     def _arrived(self, node: str, seqs: Sequence[int], lease_ids: Sequence[int | None] | None) -> int:
         """Check a request of `node` about its leases, and return when it arrived."""

@@ -26,7 +26,7 @@ from storage.errors import (
 from storage.log import WalFileGone, split
 from storage.reads.scan import MAX_CORRUPT, Piece, Scan, limit_slice
 from storage.records import ReadQuery, ReadResult, StoredRecord, Tombstone
-from storage.segments import SegmentGone, SegmentStore, id_of, look_into, said_by
+from storage.segments import SegmentGone, SegmentStore, error_text, id_of, run_segment_job
 from storage.state import COLD, BatchSlice, Log, Topic
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ class Reader:
                 if segment.first_ts >= ts:
                     return segment.first_seq
                 id, search = id_of(log.topic_id, segment), self._store.reader_of(segment).ts_search
-                return await look_into(self._logs, log, segment, search, id, segment.end_seq, ts)
+                return await run_segment_job(self._logs, log, segment, search, id, segment.end_seq, ts)
         return log.tail.first_seq_since(ts)
 
     async def _read_segment(self, log: Log, first_seq: int, end_seq: int, scan: Scan) -> int:
@@ -160,13 +160,13 @@ class Reader:
         first_live = segment.first_live(first_seq)
         if first_live is None or first_live >= end:
             return end - 1
-        max_records, max_bytes = scan.appetite()
+        max_records, max_bytes = scan.fetch_limits()
         id = id_of(log.topic_id, segment)
         if segment.tier == COLD:
             scan.cold.add(segment.first_seq)
         logs, read, end_of_all = self._logs, self._store.reader_of(segment).read, segment.end_seq
         try:
-            found = await look_into(logs, log, segment, read, id, end_of_all, first_live, max_records, max_bytes)
+            found = await run_segment_job(logs, log, segment, read, id, end_of_all, first_live, max_records, max_bytes)
         except (RecordCorrupt, SegmentUnreadable) as error:
             if isinstance(error, SegmentUnreadable) and segment.tier == COLD:
                 # Every retry may take as long as this one did. Records before the damage are good; if there are none,
@@ -174,7 +174,7 @@ class Reader:
                 raise _at(error, first_live) from error
             # The records before the damage are good; if there are none, the damage begins here.
             try:
-                found = await look_into(logs, log, segment, read, id, end_of_all, first_live, 1, 1)
+                found = await run_segment_job(logs, log, segment, read, id, end_of_all, first_live, 1, 1)
             except SegmentIncomplete as error:
                 return scan.missing_in_segment(segment.live_seqs(first_live, end, MAX_CORRUPT), end - 1, error)
             except RecordCorrupt as error:
@@ -216,7 +216,7 @@ class Reader:
         wanted: list[tuple[BatchSlice, tuple[bytes, int] | None, bytes | None]] = []
         stored: list[BatchSlice] = []
         records, size = 0, 0
-        max_records, max_bytes = scan.appetite()
+        max_records, max_bytes = scan.fetch_limits()
         if tail.dead is not None:
             # The bytes of deleted records before the first live record may be gone already, with their file.
             first_live = tail.first_live(first_seq, end_seq)
@@ -266,7 +266,7 @@ class Reader:
                 read |= await fetch(shard, [slice_])
             except OSError as error:
                 seq, file = slice_.first_seq, split(slice_.lsn)[0]
-                said = f"Record {seq} of {topic.name} cannot be read from WAL file {file}: {said_by(error)}"
+                said = f"Record {seq} of {topic.name} cannot be read from WAL file {file}: {error_text(error)}"
                 return read, LogUnreadable(said, topic=topic.name, seq=seq, file=file)
         return read, None
 

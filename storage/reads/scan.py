@@ -104,7 +104,7 @@ class Scan:
             return self._parts[0]
         return chain_records([*self._parts, self._separate] if self._separate else self._parts)
 
-    def appetite(self) -> tuple[int, int]:
+    def fetch_limits(self) -> tuple[int, int]:
         """How many records and bytes to fetch next: the rest of the limit, or more if many records were skipped."""
         skipped = self.scanned - self.count
         wanted = self._query.limit - self.count

@@ -22,7 +22,7 @@ from storage.records import ReadQuery, StoredRecord, TopicType
 from storage.routers.copies import Copies, FrameCopies, copies_of
 from storage.routers.sources import ForeignSource, ForeignSources, OwnSource, Source, SourceGone
 from storage.routers.windows import Windows
-from storage.routers.writing import CopyWrite, fitting, lose, persist, rejoin
+from storage.routers.writing import CopyWrite, fitting, persist, rejoin, write_loss
 from storage.state import Topic
 from storage.state.routers import Router
 from storage.telemetry import Tracer, moving
@@ -125,7 +125,7 @@ class Forwarder:
             _log.warning("router_blocked", router=self.router.name, error=code)
         self._block(code)
 
-    def heard(self) -> None:
+    def unblock(self) -> None:
         """Its source can be reached."""
         if self._task is None and self.router.blocked is not None:
             self._moved(self.router.position)
@@ -274,7 +274,7 @@ class Forwarder:
     async def _lose(self, dest: Topic, source_seq: int, why: str) -> None:
         self._writing = True
         try:
-            await lose(self._logs, self._forwarding.appender.reservations, dest, self.router, source_seq)
+            await write_loss(self._logs, self._forwarding.appender.reservations, dest, self.router, source_seq)
         finally:
             self._writing = False
         _log.warning("router_lost_records", router=self.router.name, up_to=source_seq, reason=why)

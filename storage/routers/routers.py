@@ -139,7 +139,7 @@ class Routers:
             elif forwarder is not None and error is not None:
                 forwarder.block(error)
             elif forwarder is not None:
-                forwarder.heard()
+                forwarder.unblock()
 
     def _end(self, router: Router) -> None:
         if router.router_id not in self._ending and not self._stopped:

@@ -87,7 +87,7 @@ def fitting(config: TopicConfig, log: Log, copies: Copies) -> int:
     return count
 
 
-async def lose(logs: Logs, reservations: Reservations, dest: Topic, router: Router, source_seq: int) -> None:
+async def write_loss(logs: Logs, reservations: Reservations, dest: Topic, router: Router, source_seq: int) -> None:
     """Write to the destination that records of the source up to `source_seq` cannot be copied: a loss range of one
     seq."""
     log = dest.log

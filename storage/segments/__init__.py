@@ -15,7 +15,7 @@ from storage.segments.files import make_folder, remove_folder, replace_file
 from storage.segments.flush_plan import Plan, plan_flush
 from storage.segments.flusher import Flusher
 from storage.segments.housekeeping import Housekeeping
-from storage.segments.io import SegmentGone, look_into, said_by
+from storage.segments.io import SegmentGone, error_text, run_segment_job
 from storage.segments.metrics import collect_segments
 from storage.segments.names import DATA, IDX, SegmentId
 from storage.segments.packed import PackedData, open_data, read_as_data
@@ -53,9 +53,9 @@ __all__ = [
     "check",
     "collect_segments",
     "durable_seq",
+    "error_text",
     "id_of",
     "iter_frames",
-    "look_into",
     "make_folder",
     "names",
     "open_data",
@@ -66,7 +66,7 @@ __all__ = [
     "read_as_data",
     "remove_folder",
     "replace_file",
-    "said_by",
+    "run_segment_job",
     "synced_lsn",
     "view_of",
 ]

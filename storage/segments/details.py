@@ -20,7 +20,7 @@ from itertools import islice
 import structlog
 
 from storage.errors import RecordCorrupt, SegmentUnreadable
-from storage.segments.io import SegmentGone, look_into, look_into_here
+from storage.segments.io import SegmentGone, run_local_job, run_segment_job
 from storage.segments.segments import Segments
 from storage.state import COLD, Details, Log, Segment, Times
 
@@ -133,9 +133,9 @@ class DetailsCache:
         logs, store, details = self._logs, self._segments.store, None
         if segment.tier == COLD:
             # Writes wait for this (caps), so local files are used: no write may wait for the cold store.
-            details = await look_into_here(logs, log, segment, store.cached_details, log.topic_id, segment)
+            details = await run_local_job(logs, log, segment, store.cached_details, log.topic_id, segment)
         if details is None:
-            details = await look_into(logs, log, segment, store.details, log.topic_id, segment)
+            details = await run_segment_job(logs, log, segment, store.details, log.topic_id, segment)
         if segment.details is None and len(details.payloads) == segment.count:
             segment.details = details
             self._cache[segment] = log

@@ -26,7 +26,7 @@ from storage.platform import File, Readable
 from storage.segments import names
 from storage.segments.errors import SegmentCorrupt, SegmentShort
 from storage.segments.handles import SegmentFiles
-from storage.segments.io import SegmentGone, look_into, look_into_here
+from storage.segments.io import SegmentGone, run_local_job, run_segment_job
 from storage.segments.names import DATA, IDX, SegmentId
 from storage.segments.packed import PackedData, open_data
 from storage.segments.store import SegmentStore, id_of
@@ -65,10 +65,10 @@ class SegmentDownload:
         """Find out size and etag. Raises SegmentGone, RecordCorrupt, SegmentUnreadable."""
         logs, store, log, segment = self._logs, self._store, self._topic.log, self._segment
         if ext == DATA:
-            self.size = await look_into_here(logs, log, segment, data_size, store, self.id, segment.end_seq)
+            self.size = await run_local_job(logs, log, segment, data_size, store, self.id, segment.end_seq)
             return
         hidden = withheld(log, segment)
-        content: bytes = await look_into_here(logs, log, segment, read_idx, store, self.id, segment.end_seq, hidden)
+        content: bytes = await run_local_job(logs, log, segment, read_idx, store, self.id, segment.end_seq, hidden)
         self._content = content
         self.size = len(content)
         self.etag += f".{content[_FLAGS_AT::ENTRY_SIZE].translate(_IS_DELETED).count(1)}"
@@ -84,7 +84,7 @@ class SegmentDownload:
         while self.current():
             cold, hidden = segment.tier == COLD, withheld(log, segment)
             try:
-                return await look_into(
+                return await run_segment_job(
                     self._logs,
                     log,
                     segment,

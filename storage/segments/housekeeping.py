@@ -81,7 +81,7 @@ class Housekeeping:
         async for topic in in_slices(list(logs.catalog.topics.values()), logs.clock):
             least = self._pack_bytes(topic)
             for log in topic.logs:
-                due = [segment for segment in log.held.manifest.segments if wants_care(log, segment, least)]
+                due = [segment for segment in log.held.manifest.segments if needs_work(log, segment, least)]
                 if due and logs.shards[log.shard].log.failed is None:
                     for segment in due:
                         if not self._segments.pausing and self._has_waited(log, segment):
@@ -236,7 +236,7 @@ class Housekeeping:
                 pending.discard(topic_id)
 
 
-def wants_care(log: Log, segment: Segment, pack_bytes: int) -> bool:
+def needs_work(log: Log, segment: Segment, pack_bytes: int) -> bool:
     """Whether there may be something to do. Called for every segment, every second."""
     return (
         segment.flips != 0

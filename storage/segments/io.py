@@ -24,7 +24,7 @@ class SegmentGone(Exception):
     """The segment was dropped, rewritten or moved since the caller read the manifest, which has its new state."""
 
 
-async def look_into(logs: Logs, log: Log, segment: Segment, job: Callable[..., Any], *arguments: Any) -> Any:
+async def run_segment_job(logs: Logs, log: Log, segment: Segment, job: Callable[..., Any], *arguments: Any) -> Any:
     """Run a blocking job that reads this segment.
 
     Raises SegmentGone; RecordCorrupt, with file and offset in its detail (SegmentIncomplete when a file is missing or
@@ -34,7 +34,7 @@ async def look_into(logs: Logs, log: Log, segment: Segment, job: Callable[..., A
     return await _translated(logs, log, segment, segment.tier == COLD, job, *arguments)
 
 
-async def look_into_here(logs: Logs, log: Log, segment: Segment, job: Callable[..., Any], *args: Any) -> Any:
+async def run_local_job(logs: Logs, log: Log, segment: Segment, job: Callable[..., Any], *args: Any) -> Any:
     """The same for a job that needs only local files, also of a cold segment."""
     return await _translated(logs, log, segment, False, job, *args)
 
@@ -58,10 +58,10 @@ async def _translated(
     except ColdError as error:
         raise _unreadable(logs, log, segment, error.message) from error
     except OSError as error:
-        raise _unreadable(logs, log, segment, said_by(error)) from error
+        raise _unreadable(logs, log, segment, error_text(error)) from error
 
 
-def said_by(error: OSError) -> str:
+def error_text(error: OSError) -> str:
     """The operating system's text for a failed call."""
     return f"{error.strerror} (errno {error.errno})"
 

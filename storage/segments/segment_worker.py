@@ -67,7 +67,7 @@ class SegmentWorker:
         full = any(shard.log.full for shard in self._logs.shards)
         if not full:
             await self._align()
-        if everything or full or not self._logs.runtime.load_shedding.puts_off("housekeeping"):
+        if everything or full or not self._logs.runtime.load_shedding.must_wait("housekeeping"):
             await self._housekeeping.work()
 
     @property

@@ -43,7 +43,7 @@ from storage.log import (
     over_caps,
 )
 from storage.records import DeletedRecords, Durability, TagMatch, TopicConfig
-from storage.segments import DetailsCache, SegmentGone, look_into
+from storage.segments import DetailsCache, SegmentGone, run_segment_job
 from storage.state import (
     CELLS,
     SPREAD,
@@ -77,7 +77,7 @@ class TopicQueues(Protocol):
         """A change of the topic has ended."""
         ...
 
-    async def quiet(self, topic: Topic) -> None:
+    async def wait_decided(self, topic: Topic) -> None:
         """Wait until every decision about the queue's jobs has been written to the log."""
         ...
 
@@ -436,7 +436,7 @@ class TopicAdmin:
         table = topic.log.queue
         if table is None or leases_durable(topic.config) or not leases_durable(config):
             return []
-        await self.queues.quiet(topic)
+        await self.queues.wait_decided(topic)
         return lease_frames(table)
 
     def _write_out(self, log: Log) -> list[asyncio.Future[int | None]]:
@@ -548,7 +548,7 @@ class TopicAdmin:
             for wanted in plan(held, value, log.marks.live_floor, last):
                 try:
                     job = partial(look_up, access, log.topic_id, wanted, 0, last)
-                    seqs, sizes = await look_into(self._logs, log, wanted.segment, job)
+                    seqs, sizes = await run_segment_job(self._logs, log, wanted.segment, job)
                 except SegmentGone:
                     gone = True  # dropped or rewritten meanwhile: start again
                     break

@@ -96,13 +96,13 @@ class Placements:
             try:
                 yield
             except StorageError:
-                await self._try_to_tell(topic)
+                await self._try_notify(topic)
                 raise
-            await self._try_to_tell(topic)
+            await self._try_notify(topic)
 
-    async def _try_to_tell(self, topic: Topic) -> None:
+    async def _try_notify(self, topic: Topic) -> None:
         try:
-            await self._tell_all(topic.topic_id)
+            await self._notify_all(topic.topic_id)
         except StorageError as error:
             _log.info("cells_to_tell", topic=topic.title, topic_id=topic.topic_id, reason=str(error))
 
@@ -135,7 +135,7 @@ class Placements:
                 found.setdefault(root_id, {})[number] = state
         return found
 
-    # -- telling -----------------------------------------------------------------------------------------------------
+    # -- notifying ---------------------------------------------------------------------------------------------------
 
     async def tick(self) -> None:
         """Tell cells that did not answer."""
@@ -145,11 +145,11 @@ class Placements:
                 continue  # a change is in progress, and notifies them
             try:
                 async with self._locks.setdefault(root_id, asyncio.Lock()):
-                    await self._tell_all(root_id)
+                    await self._notify_all(root_id)
             except StorageError:
                 continue  # the next round tries again
 
-    async def _tell_all(self, root_id: int) -> None:
+    async def _notify_all(self, root_id: int) -> None:
         """Tell each cell that may have partitions of this topic which of them count. Raises StorageError."""
         logs, key = self._logs, str(root_id)
         if logs.shards[shard_of(root_id, len(logs.shards))].log.failed is not None:

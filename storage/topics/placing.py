@@ -68,7 +68,7 @@ class Placing:
         if self._logs.neighbours is None:
             return
         self._open = {name for name, value in self._states.items(ENTRY_KIND) if value.endswith(OPEN_ENTRY)}
-        self._logs.runtime.supervisor.start("entries", TELL_EVERY_S, self._tell_open)
+        self._logs.runtime.supervisor.start("entries", TELL_EVERY_S, self._send_open)
 
     def owner(self, name: str) -> int:
         """The cell that has the topic of that name, or would have it. This cell knows that for its own topics and for
@@ -168,7 +168,7 @@ class Placing:
         if self._states.get(ENTRY_KIND, name) is None:
             await self._states.put(ENTRY_KIND, name, b"%d" % neighbours.me)
 
-    async def _tell_open(self) -> None:
+    async def _send_open(self) -> None:
         for name in [*self._open]:
             async with self._locks.hold(name):
                 entry = self._states.get(ENTRY_KIND, name)

@@ -97,7 +97,7 @@ class Commands:
                 case "publish":
                     await self._publish(topic, raw, to, began)
                 case "ping" | _:
-                    self._replies.say("pong", to, ts=self._live.engine.now_ms())
+                    self._replies.send("pong", to, ts=self._live.engine.now_ms())
         except Exception as error:
             self._replies.refuse(error, to)
 
@@ -146,7 +146,7 @@ class Commands:
             self._replies.refuse(outcome, to)
         else:
             answer: dict[str, Raw] = _answer.decode(rendered(outcome, seqs=seqs, started=began))
-            self._replies.say("ack", to, **answer)
+            self._replies.send("ack", to, **answer)
 
     def _written(self, topic: str, task: asyncio.Task[None]) -> None:
         self._slots.release()

@@ -47,18 +47,18 @@ class Replies:
         self._watcher = watcher
         self._metrics = metrics
 
-    def say(self, kind: str, to: ReplyTo, **fields: object) -> None:
-        self._watcher.say(frames.message(to.word, kind, to.request_id, **fields))
+    def send(self, kind: str, to: ReplyTo, **fields: object) -> None:
+        self._watcher.send_notice(frames.message(to.word, kind, to.request_id, **fields))
 
     def refuse(self, error: Exception, to: ReplyTo) -> None:
         """Answer a command that was refused, with the reason."""
         self._metrics.refused(error)
         if isinstance(error, Refused):
-            self.say("error", to, code=error.code, message=error.message)
+            self.send("error", to, code=error.code, message=error.message)
             return
         if not isinstance(error, StorageError) or error.code == "internal":
             _log.error("command_failed", exc_info=error)
-            self.say("error", to, code="internal", message="Internal error; see the broker's log.")
+            self.send("error", to, code="internal", message="Internal error; see the broker's log.")
             return
         detail = {"detail": error.detail} if error.detail else {}
-        self.say("error", to, code=error.code, message=error.message, **detail)
+        self.send("error", to, code=error.code, message=error.message, **detail)

@@ -140,10 +140,10 @@ class Subscribing:
         )
         for name in opened:
             self._watcher.drop(name)  # after the answer, the client gets no event of an earlier subscription
-        self._replies.say("subscribed", to, topics=watch_options.by_topic(opened))
+        self._replies.send("subscribed", to, topics=watch_options.by_topic(opened))
         for name, each in opened.items():
             self._watcher.watch(name, options, each.position)
 
     def _end(self, addresses: list[str], to: ReplyTo) -> None:
         ended = [split(address_)[0] for address_ in addresses if self._watcher.drop(address_)]
-        self._replies.say("unsubscribed", to, topics=[*dict.fromkeys(ended)])
+        self._replies.send("unsubscribed", to, topics=[*dict.fromkeys(ended)])

@@ -100,7 +100,7 @@ class Relocator:
 
     async def tick(self) -> None:
         """One round; it continues when its caller is cancelled. Raises an error; the next round tries again."""
-        if self._runtime.load_shedding.puts_off("relocator"):
+        if self._runtime.load_shedding.must_wait("relocator"):
             return
         await self.wait_idle()
         self._round = asyncio.ensure_future(self.work())

@@ -59,7 +59,7 @@ async def parked(watcher: Watcher[bytes]) -> asyncio.Task[bytes]:
 async def test_other_tasks_send_while_the_task_of_the_watcher_is_idle(watcher: Watcher[bytes], line: Line) -> None:
     waiting = await parked(watcher)
     assert watcher.offer("t", event(1))
-    watcher.say(b"notice")
+    watcher.send_notice(b"notice")
     assert line.sent == [b"1@1", b"notice"]
     assert watcher.positions == {"t": Position(1, 1)}
     waiting.cancel()
@@ -67,10 +67,10 @@ async def test_other_tasks_send_while_the_task_of_the_watcher_is_idle(watcher: W
 
 async def test_feed_does_not_send_while_the_task_sends(watcher: Watcher[bytes], line: Line) -> None:
     pieces = watcher.pieces()
-    watcher.say(b"first")
+    watcher.send_notice(b"first")
     assert await anext(pieces) == b"first"
     assert not watcher.offer("t", event(1))
-    watcher.say(b"second")
+    watcher.send_notice(b"second")
     assert line.sent == []
     assert await anext(pieces) == b"second"
 
@@ -78,10 +78,10 @@ async def test_feed_does_not_send_while_the_task_sends(watcher: Watcher[bytes], 
 async def test_events_do_not_overtake_waiting_notices(watcher: Watcher[bytes], line: Line) -> None:
     waiting = await parked(watcher)
     line.full = True
-    watcher.say(b"notice")
+    watcher.send_notice(b"notice")
     line.full = False
     assert not watcher.offer("t", event(1))
-    watcher.say(b"another")
+    watcher.send_notice(b"another")
     assert line.sent == []
     assert await waiting == b"notice"
 
@@ -96,7 +96,7 @@ async def test_refused_event_does_not_count_as_delivered(watcher: Watcher[bytes]
 
 
 async def test_watcher_ends_with_the_reason_after_waiting_notices(watcher: Watcher[bytes]) -> None:
-    watcher.say(b"notice")
+    watcher.send_notice(b"notice")
     watcher.fail(ShuttingDown())
     assert [piece async for piece in watcher.pieces()] == [b"notice", b"shutting_down"]
 
@@ -109,7 +109,7 @@ async def test_a_heartbeat_is_sent_after_silence(watcher: Watcher[bytes]) -> Non
 
 async def test_sender_of_notices_waits_above_the_limit(watcher: Watcher[bytes]) -> None:
     for _ in range(MAX_NOTICES):
-        watcher.say(b"")
+        watcher.send_notice(b"")
     waiting: asyncio.Task[Any] = asyncio.create_task(watcher.room())
     await asyncio.sleep(0)
     assert not waiting.done()
