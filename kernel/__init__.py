@@ -29,6 +29,7 @@ from __future__ import annotations
 import enum
 import os
 from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import import_module
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -54,6 +55,7 @@ __all__ = [
     "Part",
     "RowShape",
     "Scan",
+    "Tags",
     "all_equal",
     "build_index",
     "by_topic",
@@ -421,12 +423,11 @@ class GroupKind(enum.IntEnum):
 
     #: One frame that is not an Append.
     CONTROL = 0
-    #: Appends of one batch: one topic, one ts, consecutive seqs, and the flag `more` on each but the last. Or one
-    #: Append outside a batch that has a tag.
+    #: Appends of one batch: one topic, one ts, consecutive seqs, and the flag `more` on each but the last.
     BATCHED = 1
     #: Complete units of data, of any topics; see `by_topic`. A unit is an Append outside a batch, or a Batch frame with
     #: no fields but `frames`, `bytes`, `first_seq`, `key`, `hash` and `producer`, in this order, and the Appends of its
-    #: batch. No record has a tag.
+    #: batch.
     DATA = 2
 
 
@@ -441,11 +442,22 @@ def groups(buffer: Buffer, columns: Columns, inside: bool = False) -> list[tuple
     return _code.groups(buffer, columns.rows, inside)
 
 
+class Tags(NamedTuple):
+    """Tags of records: the seqs (u64) of records with a tag, the length of each tag (u16), and all tags, joined."""
+
+    seqs: array[int]
+    lens: array[int]
+    text: bytes
+
+
 class Batches(NamedTuple):
     """Complete units of one topic with consecutive seqs. For each unit: its first seq (`seqs`), its time (`stamps`),
     the place of its first Append (`lsns`, u64), and how many bytes of the unit are before that (`leads`, u32). For each
-    record: the bytes of its frame (`sizes`) and of its payload (`payloads`, u32). `noted`: the number of each unit
-    whose Batch frame has more than the sizes, ascending, and the body of that frame."""
+    record: the bytes of its frame (`sizes`) and of its payload (`payloads`, u32).
+
+    For each unit with an idempotency key (`keyed`) or a producer (`sent`), in order: its first seq, its number of
+    records and its time; then the key and the hash (16 bytes or none), or the producer's id, epoch and base sequence.
+    """
 
     topic_id: int
     seqs: array[int]
@@ -454,7 +466,35 @@ class Batches(NamedTuple):
     leads: array[int]
     sizes: array[int]
     payloads: array[int]
-    noted: list[tuple[int, bytes]]
+    tags: Tags
+    keyed: list[tuple[int, int, int, bytes, bytes]]
+    sent: list[tuple[int, int, int, int, int, int]]
+
+    @property
+    def first_seq(self) -> int:
+        return self.seqs[0]
+
+    @property
+    def last_seq(self) -> int:
+        return self.seqs[0] + len(self.sizes) - 1
+
+    def behind(self, seq: int) -> Batches:
+        """From the batch with the record `seq` + 1 on, which must be here."""
+        entry = bisect_right(self.seqs, seq + 1) - 1
+        first = self.seqs[entry]
+        record, tag = first - self.seqs[0], bisect_left(self.tags.seqs, first)
+        seqs, lens, text = self.tags
+        return self._replace(
+            seqs=self.seqs[entry:],
+            stamps=self.stamps[entry:],
+            lsns=self.lsns[entry:],
+            leads=self.leads[entry:],
+            sizes=self.sizes[record:],
+            payloads=self.payloads[record:],
+            tags=Tags(seqs[tag:], lens[tag:], text[sum(lens[:tag]) :]),
+            keyed=[each for each in self.keyed if each[0] >= first],
+            sent=[each for each in self.sent if each[0] >= first],
+        )
 
 
 def by_topic(buffer: Buffer, columns: Columns, payloads: array[int], base: int) -> list[Batches]:
@@ -473,9 +513,11 @@ def by_topic(buffer: Buffer, columns: Columns, payloads: array[int], base: int) 
             array("I", leads),
             array("I", sizes),
             array("I", of_records),
-            noted,
+            Tags(array("Q", tagged), array("H", lens), tags),
+            keyed,
+            sent,
         )
-        for topic_id, seqs, stamps, lsns, leads, sizes, of_records, noted in _code.by_topic(
+        for topic_id, seqs, stamps, lsns, leads, sizes, of_records, tagged, lens, tags, keyed, sent in _code.by_topic(
             buffer, columns.rows, payloads, base
         )
     ]

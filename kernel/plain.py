@@ -15,7 +15,7 @@ from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import import_module
 from itertools import chain, repeat
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 from xxhash import xxh3_64_digest
@@ -31,7 +31,7 @@ __all__ = ["checksum"]
 
 #: The version of the functions' arguments and results. kernel/src/kernel.h must have the same. Raise both when one
 #: changes.
-INTERFACE: Final = 4
+INTERFACE: Final = 5
 
 _LOG_HEADER = struct.Struct("<IBBQQQHHI")
 _SEGMENT_HEADER = struct.Struct("<IBQQQHHI")
@@ -311,64 +311,70 @@ _BATCH: Final = 12
 _NUMBER: Final = rb"([\0-\x7f]|\xcc.|\xcd..|\xce.{4}|\xcf.{8})"
 _SIZES = re.compile(rb"[\x83-\x86]\xa6frames%b\xa5bytes%b\xa9first_seq%b" % (_NUMBER, _NUMBER, _NUMBER), re.DOTALL)
 _KEY = re.compile(rb"\xa3key(?:([\xa0-\xbf])|\xd9(.)|\xda(..)|\xdb(.{4}))", re.DOTALL)
-_HASH = re.compile(rb"\xa4hash(?:\xc4(.)|\xc5(..)|\xc6(.{4}))", re.DOTALL)
+_HASH = re.compile(rb"\xa4hash(?:\xc4\x10|\xc5\0\x10|\xc6\0\0\0\x10)(.{16})", re.DOTALL)
 _PRODUCER = re.compile(rb"\xa8producer\x93%b%b%b" % (_NUMBER, _NUMBER, _NUMBER), re.DOTALL)
 
 
-def _sized(head: re.Match[bytes]) -> int:
-    """Where the text or bytes after this head end. That may be beyond the end of the body."""
-    found = head[head.lastindex or 0]
-    in_form = head.lastindex == 1 and head.re is _KEY
-    return head.end() + (found[0] & 0x1F if in_form else int.from_bytes(found, "big"))
+class _Said(NamedTuple):
+    """The content of a Batch frame with records."""
+
+    frames: int
+    size: int
+    first_seq: int
+    key: bytes | None
+    hash: bytes
+    producer: tuple[int, ...]
 
 
-def _said(body: bytes) -> tuple[int, int, int, int] | None:
-    """Frames, bytes, first seq, and how many of key, hash and producer there are. None if the body has other fields, or
-    another form than the one that is written."""
+def _said(body: bytes) -> _Said | None:
+    """None if the body has other fields, or another form than the one that is written."""
     sizes = _SIZES.match(body)
     if sizes is None:
         return None
-    end, found = sizes.end(), 0
+    end, found, text = sizes.end(), 0, None
     if key := _KEY.match(body, end):
-        begin, end, found = key.end(), _sized(key), found + 1
+        length = key[key.lastindex or 0]
+        size = length[0] & 0x1F if key.lastindex == 1 else int.from_bytes(length, "big")
+        text, end, found = body[key.end() : key.end() + size], key.end() + size, found + 1
         try:
-            body[begin:end].decode()
+            text.decode()
         except UnicodeDecodeError:
             return None
     if digest := _HASH.match(body, end):
-        end, found = _sized(digest), found + 1
+        end, found = digest.end(), found + 1
     if producer := _PRODUCER.match(body, end):
         end, found = producer.end(), found + 1
     if end != len(body) or found != body[0] - 0x83:
         return None
+    numbers = tuple(map(_packed_number, producer.groups())) if producer else ()
     frames, size, first_seq = map(_packed_number, sizes.groups())
-    return frames, size, first_seq, found
+    return _Said(frames, size, first_seq, text, digest[1] if digest else b"", numbers)
 
 
 def _packed_number(text: bytes) -> int:
     return int.from_bytes(text[1:] or text, "big")
 
 
-def _is_plain(row: _Row) -> bool:
-    return row[8] == _APPEND and not row[9] & _HAS_TAG and not row[7]
+def _is_data(row: _Row) -> bool:
+    return row[8] == _APPEND and (not row[9] & _HAS_TAG) == (not row[7])
 
 
 def _unit_of_data(buffer: Buffer, rows: list[_Row], number: int) -> int:
     """How many rows from here on are one unit of data; 0: none."""
     opening = rows[number]
     if not opening[9] & _MORE:
-        return int(_is_plain(opening))
+        return int(_is_data(opening))
     said = _said(_parts_of(buffer, opening)[2]) if opening[8] == _BATCH else None
     if said is None:
         return 0
-    frames, size, first_seq, _ = said
+    frames, size, first_seq, *_ = said
     if not 0 < frames < len(rows) - number or first_seq > _U64_MAX - frames:
         return 0
     inner = rows[number + 1 : number + 1 + frames]
     end, ts = opening[0] + opening[4], inner[0][3]
     for seq, row in enumerate(inner, first_seq):
         more = bool(row[9] & _MORE)
-        if not _is_plain(row) or (row[0], row[1], row[2], row[3]) != (end, opening[1], seq, ts):
+        if not _is_data(row) or (row[0], row[1], row[2], row[3]) != (end, opening[1], seq, ts):
             return 0
         if more != (seq + 1 < first_seq + frames):
             return 0
@@ -398,14 +404,29 @@ def groups(buffer: Buffer, rows: bytes, inside: bool) -> list[tuple[int, int, in
     return found
 
 
-_Noted: TypeAlias = list[tuple[int, bytes]]
-_Lists: TypeAlias = "tuple[int, array[int], array[int], array[int], array[int], array[int], array[int], _Noted]"
+class _Lists(NamedTuple):
+    """As in `kernel.Batches`; the tags by column."""
+
+    topic_id: int
+    seqs: array[int]
+    stamps: array[int]
+    lsns: array[int]
+    leads: array[int]
+    sizes: array[int]
+    payloads: array[int]
+    tag_seqs: array[int]
+    tag_lens: array[int]
+    tags: bytearray
+    keyed: list[tuple[int, int, int, bytes, bytes]]
+    sent: list[tuple[int, ...]]
+
+    @classmethod
+    def of(cls, topic_id: int) -> _Lists:
+        return cls(topic_id, *map(array, "QQQIIIQH"), bytearray(), [], [])  # type: ignore[arg-type, misc]
 
 
-def by_topic(
-    buffer: Buffer, rows: bytes, payloads: array[int], base: int
-) -> list[tuple[int, bytes, bytes, bytes, bytes, bytes, bytes, _Noted]]:
-    """See `kernel.by_topic`; columns as u64, u64, u64, u32, u32, u32."""
+def by_topic(buffer: Buffer, rows: bytes, payloads: array[int], base: int) -> list[tuple[Any, ...]]:
+    """See `kernel.by_topic`; the fields of `_Lists`, columns as bytes."""
     table = [*_checked(buffer, rows)]
     if len(payloads) != len(table):
         raise ValueError(f"{len(payloads)} payloads, {len(table)} rows")
@@ -420,25 +441,32 @@ def by_topic(
             continue
         if topic_id not in open_ or open_[topic_id][0] != seq - 1:
             begins = True
-            u64s, u32s = [array("Q") for _ in range(3)], [array("I") for _ in range(3)]
-            lists.append((topic_id, *u64s, *u32s, []))  # type: ignore[arg-type]
+            lists.append(_Lists.of(topic_id))
             open_[topic_id] = seq, lists[-1]
-        _, seqs, stamps, lsns, leads, sizes, of_records, noted = found = open_[topic_id][1]
+        found = open_[topic_id][1]
         if begins:
-            body = _parts_of(buffer, opening)[2] if opening is not None and opening[8] == _BATCH else None
-            if body is not None and ((said := _said(body)) is None or said[3]):
-                noted.append((len(seqs), body))
-            seqs.append(seq)
-            stamps.append(ts)
-            lsns.append((base + offset) & _U64_MAX)
-            leads.append(opening[4] if opening is not None else 0)
-        sizes.append(size)
-        of_records.append(payload)
+            if (
+                opening is not None
+                and opening[8] == _BATCH
+                and (said := _said(_parts_of(buffer, opening)[2])) is not None
+            ):
+                written = said.first_seq, said.frames, ts
+                if said.key is not None:
+                    found.keyed.append((*written, said.key, said.hash))
+                if said.producer:
+                    found.sent.append((*written, *said.producer))
+            found.seqs.append(seq)
+            found.stamps.append(ts)
+            found.lsns.append((base + offset) & _U64_MAX)
+            found.leads.append(opening[4] if opening is not None else 0)
+        found.sizes.append(size)
+        found.payloads.append(payload)
+        if row[7]:
+            found.tag_seqs.append(seq)
+            found.tag_lens.append(row[7])
+            found.tags.extend(_parts_of(buffer, row)[1])
         open_[topic_id], opening = (seq, found), None
-    return [
-        (topic_id, *[column.tobytes() for column in columns], noted)  # type: ignore[misc]
-        for topic_id, *columns, noted in lists
-    ]
+    return [(each.topic_id, *map(bytes, each[1:10]), each.keyed, each.sent) for each in lists]
 
 
 def measure(buffer: Buffer, rows: bytes) -> tuple[bytes, list[tuple[int, int]], int]:

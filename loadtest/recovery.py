@@ -78,6 +78,8 @@ async def write(folder: str, given: argparse.Namespace) -> None:
     engine = Engine(folder, options(given.shards))
     await engine.start()
     records = batch_of(given.batch, given.bytes)
+    if given.tags:
+        records = [msgspec.structs.replace(record, tag=f"tag-{number % 50}") for number, record in enumerate(records)]
     config = TopicConfig(durability=Durability.DISK)
     for topic in range(given.topics):
         await engine.put_topic(f"topic-{topic}", config)
@@ -130,7 +132,7 @@ def drop_cached(folder: Path) -> None:
 
 
 def _child(given: argparse.Namespace, role: str, folder: Path) -> str:
-    told = {name: getattr(given, name) for name in ("records", "bytes", "batch", "topics", "shards", "keys")}
+    told = {name: getattr(given, name) for name in ("records", "bytes", "batch", "topics", "shards", "keys", "tags")}
     command = [sys.executable, "-m", "loadtest.recovery", f"--{role}", str(folder), "--told", json.dumps(told)]
     done = subprocess.run(
         command,
@@ -188,6 +190,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--topics", type=int, default=8)
     add("--shards", type=int, default=0, help="0 = as the engine chooses")
     add("--keys", action="store_true", help="give each write an idempotency key")
+    add("--tags", action="store_true", help="give each record a tag")
     add("--rounds", type=int, default=5)
     add("--cold", action="store_true", help="have the page cache forget the log before each start")
     add("--tree", type=Path, default=ROOT, help="folder whose storage package is run (default: this checkout)")

@@ -46,43 +46,47 @@ static bool take_key(Piece *piece, const char *key, size_t size)
 
 #define KEY(piece, key) take_key((piece), (key), sizeof(key) - 1)
 
-/* The content of a Batch frame with records. `noted`: it has an idempotency key or a producer. */
+/* The content of a Batch frame with records. `at` of a piece is NULL if it is not there. */
 typedef struct {
-    uint64_t frames, bytes, first_seq;
-    bool noted;
+    uint64_t frames, bytes, first_seq, producer[3];
+    Piece key, hash;
+    bool sent; /* there is a producer */
 } Said;
+
+enum { DIGEST_SIZE = 16 };
 
 /* False: the body has other fields, or another form than the writer's. */
 static bool read_batch(Piece body, Said *said)
 {
     if (body.size == 0) return false;
     uint8_t fields = body.at[0] - 0x83, found = 0;
-    Piece rest = piece_of(body.at + 1, body.size - 1), text;
-    uint64_t number;
+    Piece rest = piece_of(body.at + 1, body.size - 1);
+    *said = (Said){0};
     if (!KEY(&rest, "\xa6" "frames") || !take_number(&rest, &said->frames) || !KEY(&rest, "\xa5" "bytes")
         || !take_number(&rest, &said->bytes) || !KEY(&rest, "\xa9" "first_seq") || !take_number(&rest, &said->first_seq))
         return false;
-    if (KEY(&rest, "\xa3" "key") && ++found && !(take_sized(&rest, 0xd9, &text) && utf8_valid(text))) return false;
-    if (KEY(&rest, "\xa4" "hash") && ++found && !take_sized(&rest, 0xc4, &text)) return false;
+    if (KEY(&rest, "\xa3" "key") && ++found && !(take_sized(&rest, 0xd9, &said->key) && utf8_valid(said->key))) return false;
+    if (KEY(&rest, "\xa4" "hash") && ++found && !(take_sized(&rest, 0xc4, &said->hash) && said->hash.size == DIGEST_SIZE))
+        return false;
     if (KEY(&rest, "\xa8" "producer\x93") && ++found) {
+        said->sent = true;
         for (size_t at = 0; at < 3; at++) {
-            if (!take_number(&rest, &number)) return false;
+            if (!take_number(&rest, said->producer + at)) return false;
         }
     }
-    said->noted = found > 0;
     return found == fields && rest.size == 0;
 }
 
-static inline bool is_plain(const Row *row)
+static inline bool is_data(const Row *row)
 {
-    return row->type == TYPE_APPEND && !(row->flags & FLAG_TAG) && row->tag_len == 0;
+    return row->type == TYPE_APPEND && !(row->flags & FLAG_TAG) == (row->tag_len == 0);
 }
 
 /* How many rows from here on are a unit of data alone; 0: none. */
 static size_t unit_of_data(Piece rows, size_t number, const uint8_t *buffer)
 {
     Row opening = row_at(rows, number);
-    if (!(opening.flags & FLAG_MORE)) return is_plain(&opening);
+    if (!(opening.flags & FLAG_MORE)) return is_data(&opening);
     Said said;
     if (opening.type != TYPE_BATCH || !read_batch(row_body(&opening, buffer), &said)) return 0;
     uint64_t frames = said.frames, first_seq = said.first_seq, size = 0;
@@ -91,7 +95,7 @@ static size_t unit_of_data(Piece rows, size_t number, const uint8_t *buffer)
     for (size_t at = 0; at < frames; at++) {
         Row row = row_at(rows, number + 1 + at);
         bool more = row.flags & FLAG_MORE;
-        if (!is_plain(&row) || row.topic_id != opening.topic_id || row.ts != ts || row.seq != first_seq + at || row.offset != end
+        if (!is_data(&row) || row.topic_id != opening.topic_id || row.ts != ts || row.seq != first_seq + at || row.offset != end
             || more != (at + 1 < frames))
             return 0;
         end += row.size;
@@ -162,17 +166,15 @@ KERNEL_FUNCTION(kernel_groups)
 
 /* -- topics -------------------------------------------------------------------------------------------------------- */
 
-enum { SEQS, STAMPS, LSNS, LEADS, SIZES, PAYLOADS, COLUMNS };
-
-static const size_t widths[COLUMNS] = {8, 8, 8, 4, 4, 4};
+enum { SEQS, STAMPS, LSNS, LEADS, SIZES, PAYLOADS, TAG_SEQS, TAG_LENS, TAGS, COLUMNS };
 
 /* Records with consecutive seqs of a log, and the units that they are in. */
 typedef struct {
     uint64_t topic_id;
-    size_t records, units;
+    size_t records, units, tagged, tag_bytes;
     PyObject *columns[COLUMNS];
     Out outs[COLUMNS];
-    PyObject *noted; /* a list of (number of a unit, body of its Batch frame) */
+    PyObject *keyed, *sent; /* lists of tuples; see kernel.Batches */
 } List;
 
 /* The list of a log that may be extended. */
@@ -210,35 +212,50 @@ static size_t assign_lists(Piece rows, Slot *slots, size_t mask, size_t *list_of
         }
         slot->last_seq = row.seq;
         list_of[number] = slot->list;
-        lists[slot->list].records++;
-        lists[slot->list].units += begins[number];
+        List *list = lists + slot->list;
+        list->records++;
+        list->units += begins[number];
+        list->tagged += row.tag_len > 0;
+        list->tag_bytes += row.tag_len;
     }
     return found;
 }
 
 static bool make_columns(List *list)
 {
+    size_t units = list->units, records = list->records;
+    size_t sizes[COLUMNS] = {
+        8 * units, 8 * units, 8 * units, 4 * units, 4 * records, 4 * records, 8 * list->tagged, 2 * list->tagged, list->tag_bytes,
+    };
     for (size_t column = 0; column < COLUMNS; column++) {
-        size_t values = column < SIZES ? list->units : list->records;
-        list->columns[column] = new_bytes(values * widths[column], list->outs + column);
+        list->columns[column] = new_bytes(sizes[column], list->outs + column);
         if (list->columns[column] == NULL) return false;
     }
-    list->noted = PyList_New(0);
-    list->units = 0;
-    return list->noted != NULL;
+    list->keyed = PyList_New(0);
+    list->sent = PyList_New(0);
+    return list->keyed != NULL && list->sent != NULL;
 }
 
-/* Adds the Batch frame of the next unit to `noted` if it has more than the sizes. */
-static bool note(List *list, const Row *opening, const uint8_t *buffer)
+static bool add_to(PyObject *list, PyObject *each)
 {
-    Said said;
-    Piece body = row_body(opening, buffer);
-    if (opening->type != TYPE_BATCH || (read_batch(body, &said) && !said.noted)) return true;
-    PyObject *each = Py_BuildValue("(ny#)", (Py_ssize_t)list->units, (const char *)body.at, (Py_ssize_t)body.size);
     if (each == NULL) return false;
-    int failed = PyList_Append(list->noted, each);
+    int failed = PyList_Append(list, each);
     Py_DECREF(each);
     return !failed;
+}
+
+/* Adds what the Batch frame of a unit says beside the sizes. `first`: its first Append. */
+static bool note(List *list, const Row *opening, const Row *first, const uint8_t *buffer)
+{
+    Said said;
+    if (opening->type != TYPE_BATCH || !read_batch(row_body(opening, buffer), &said)) return true;
+    unsigned long long seq = said.first_seq, records = said.frames, ts = first->ts;
+    if (said.key.at
+        && !add_to(list->keyed, Py_BuildValue("(KKKy#y#)", seq, records, ts, (const char *)said.key.at, (Py_ssize_t)said.key.size, said.hash.at ? (const char *)said.hash.at : "", (Py_ssize_t)said.hash.size)))
+        return false;
+    const uint64_t *producer = said.producer;
+    return !said.sent
+           || add_to(list->sent, Py_BuildValue("(KKKKKK)", seq, records, ts, (unsigned long long)producer[0], (unsigned long long)producer[1], (unsigned long long)producer[2]));
 }
 
 static bool fill_columns(Piece rows, const uint8_t *buffer, const size_t *list_of, const uint8_t *begins, List *lists, const uint8_t *payloads, uint64_t base)
@@ -253,8 +270,7 @@ static bool fill_columns(Piece rows, const uint8_t *buffer, const size_t *list_o
         List *list = lists + list_of[number];
         Out *outs = list->outs;
         if (begins[number]) {
-            if (opening.size && !note(list, &opening, buffer)) return false;
-            list->units++;
+            if (opening.size && !note(list, &opening, &row, buffer)) return false;
             uint64_t lsn = base + row.offset;
             out_bytes(outs + SEQS, &row.seq, 8);
             out_bytes(outs + STAMPS, &row.ts, 8);
@@ -263,6 +279,11 @@ static bool fill_columns(Piece rows, const uint8_t *buffer, const size_t *list_o
         }
         out_bytes(outs + SIZES, &row.size, 4);
         out_bytes(outs + PAYLOADS, payloads + 4 * number, 4);
+        if (row.tag_len) {
+            out_bytes(outs + TAG_SEQS, &row.seq, 8);
+            out_bytes(outs + TAG_LENS, &row.tag_len, 2);
+            out_piece(outs + TAGS, row_tag(&row, buffer));
+        }
         opening.size = 0;
     }
     return true;
@@ -271,7 +292,7 @@ static bool fill_columns(Piece rows, const uint8_t *buffer, const size_t *list_o
 static PyObject *list_of_columns(List *list)
 {
     PyObject **columns = list->columns;
-    return Py_BuildValue("(KOOOOOOO)", (unsigned long long)list->topic_id, columns[SEQS], columns[STAMPS], columns[LSNS], columns[LEADS], columns[SIZES], columns[PAYLOADS], list->noted);
+    return Py_BuildValue("(KOOOOOOOOOOO)", (unsigned long long)list->topic_id, columns[SEQS], columns[STAMPS], columns[LSNS], columns[LEADS], columns[SIZES], columns[PAYLOADS], columns[TAG_SEQS], columns[TAG_LENS], columns[TAGS], list->keyed, list->sent);
 }
 
 static PyObject *lists_of(Piece rows, const uint8_t *buffer, const uint8_t *payloads, uint64_t base, size_t *list_of, uint8_t *begins, List *lists, size_t found)
@@ -288,7 +309,7 @@ static PyObject *lists_of(Piece rows, const uint8_t *buffer, const uint8_t *payl
     return result;
 }
 
-/* (buffer, rows, payloads, base) -> [(topic_id, seqs, stamps, lsns, leads, sizes, payloads, noted) of each list] */
+/* (buffer, rows, payloads, base) -> of each list (topic_id, seqs, stamps, lsns, leads, sizes, payloads, seqs, lengths and text of tags, keyed, sent) */
 KERNEL_FUNCTION(kernel_by_topic)
 {
     (void)module;
@@ -319,7 +340,8 @@ KERNEL_FUNCTION(kernel_by_topic)
     }
     for (size_t number = 0; number < found; number++) {
         for (size_t column = 0; column < COLUMNS; column++) Py_XDECREF(lists[number].columns[column]);
-        Py_XDECREF(lists[number].noted);
+        Py_XDECREF(lists[number].keyed);
+        Py_XDECREF(lists[number].sent);
     }
     free(slots);
     free(lists);

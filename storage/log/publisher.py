@@ -61,10 +61,8 @@ def apply_unit(catalog: Catalog, unit: Unit, lsn: int, end_lsn: int, entry: int 
             log.written_out(log.tail.set_batch_lsn(step.first_seq, lsn, step.offset))
             continue
         if isinstance(step, BatchesStep):
-            batches = step.batches
-            log.take_batches(batches)
-            for number, batch in batches.noted:
-                catalog.remember(topic_id, batches.stamps[number], batch, batch.frames)
+            log.take_batches(step.batches)
+            catalog.remember_all(topic, step.batches)
             continue
         appended = step.appended
         log.commit(appended, log.reserve(appended) if entry < 0 else entry, lsn, step.offset)

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
+from kernel import Batches
 from storage.errors import StorageError
 from storage.format import Batch
-from storage.records import AppendedBatches, AppendedRecords
+from storage.records import AppendedRecords
 
 
 class ControlStep(NamedTuple):
@@ -43,7 +44,7 @@ class BatchesStep(NamedTuple):
     """In recovery: batches of a log that hold only data, applied as one."""
 
     topic_id: int
-    batches: AppendedBatches
+    batches: Batches
 
 
 Step: TypeAlias = ControlStep | AppendStep | PersistStep | BatchesStep

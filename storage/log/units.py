@@ -20,7 +20,7 @@ from storage.format import MORE, Batch, FrameFlag, FrameType, SyncPoint, control
 from storage.log.files import MAX_OFFSET, position
 from storage.log.reader import Chunk, FrameStream
 from storage.log.submission import AppendStep, BatchesStep, ControlStep, Step, Unit
-from storage.records import AppendedBatches, AppendedRecords
+from storage.records import AppendedRecords
 
 Row: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, int, int, int]
 _TAGGED = bytes(flags for flags in range(256) if flags & FrameFlag.HAS_TAG)
@@ -181,15 +181,12 @@ class UnitScan:
         start, self.end = chunk.base + some.row(0)[0], chunk.base + some.end
         base = position(self._number, chunk.base)
         payloads = measured.payloads[begin:end]
-        for topic_id, *columns, noted in kernel.by_topic(chunk.bytes, some, payloads, base):
-            seqs, stamps, lsns, leads, sizes, of_records = columns
-            said = [(number, control.decode_control(FrameType.BATCH, body)) for number, body in noted]
-            batches = AppendedBatches(seqs, stamps, lsns, leads, sizes, of_records, said)
-            self.max_topic_id = max(self.max_topic_id, topic_id)
+        for batches in kernel.by_topic(chunk.bytes, some, payloads, base):
+            self.max_topic_id = max(self.max_topic_id, batches.topic_id)
             self.last_ts = max(self.last_ts, batches.stamps[-1])
             frames = len(batches.sizes) + len(batches.leads) - batches.leads.count(0)
             self.frames += frames
-            yield ScannedUnit(start, self.end, Unit(None, [BatchesStep(topic_id, batches)]), frames)
+            yield ScannedUnit(start, self.end, Unit(None, [BatchesStep(batches.topic_id, batches)]), frames)
 
     def _control(self, chunk: Chunk, row: Row) -> None:
         at, topic_id, _, ts, size, data_len, node_len, tag_len, type_, *_ = row

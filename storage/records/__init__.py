@@ -1,6 +1,6 @@
 """Arguments and results of the engine, and records as columns. Pure."""
 
-from storage.records.batches import AppendedBatches, AppendedRecords
+from storage.records.batches import AppendedRecords
 from storage.records.frame_records import (
     SMALL_BUFFER,
     FrameRecords,
@@ -51,7 +51,6 @@ __all__ = [
     "MIN_LEASE_MS",
     "SMALL_BUFFER",
     "Appended",
-    "AppendedBatches",
     "AppendedRecords",
     "BinaryRecord",
     "CleanupPolicy",

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-import msgspec
 import structlog
 
 from storage.errors import MetadataLost, UnsupportedFormat, WalCorrupt
@@ -31,7 +30,7 @@ from storage.recovery.segments import reconcile_segments
 from storage.segments import SegmentStore
 from storage.segments.tiering import ColdTier
 from storage.snapshot import contents as snapshot
-from storage.state import Catalog, KeyRing, Log, LossRange, reconcile_partitions
+from storage.state import Catalog, Log, LossRange, reconcile_partitions
 from storage.telemetry import METRICS, Family
 
 _log = structlog.get_logger("storage")
@@ -340,10 +339,9 @@ def _renew_keys(catalog: Catalog, last_ts: int, now_ms: int) -> None:
         ring = topic.log.keys
         if ring is None:
             continue
-        window_ms = topic.config.idempotency_window_ms
-        live = [msgspec.structs.replace(each, ts=now_ms) for each in ring.live(last_ts, window_ms)]
-        catalog.usage.keys += len(live) - ring.key_count
-        topic.log.keys = KeyRing.of(live, window_ms) if live else None
+        catalog.usage.keys -= ring.renew(last_ts, topic.config.idempotency_window_ms, now_ms)
+        if not ring.key_count:
+            topic.log.keys = None
 
 
 def _renew_producers(catalog: Catalog, options: Options, last_ts: int, now_ms: int) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kernel import Batches
 from storage.errors import WalCorrupt
 from storage.format import control
 from storage.log import (
@@ -24,7 +25,6 @@ from storage.log import (
     split,
 )
 from storage.platform import layout
-from storage.records import AppendedBatches
 from storage.recovery.salvage import Salvage
 from storage.state import Catalog, Log, tag_match
 
@@ -138,7 +138,7 @@ class Replay:
             if isinstance(step, PersistStep):
                 continue
             appended = step.appended if isinstance(step, AppendStep) else step.batches
-            if isinstance(appended, AppendedBatches) and appended.first_seq <= head < appended.last_seq:
+            if isinstance(appended, Batches) and appended.first_seq <= head < appended.last_seq:
                 appended = appended.behind(head)
                 step = BatchesStep(log.topic_id, appended)
                 steps = list[Step]((step,))

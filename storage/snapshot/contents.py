@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 from array import array
+from bisect import bisect_right
 from collections.abc import Iterable
 from typing import Any
 
@@ -20,12 +21,12 @@ from storage.log import position, split
 from storage.records import TopicConfig
 from storage.state import (
     Catalog,
+    KeyColumns,
     KeyRing,
     Manifest,
     OwnStates,
     ProducerSection,
     ProducerTable,
-    Remembered,
     SegmentState,
     StatesSection,
     StateTable,
@@ -245,22 +246,25 @@ def restore(catalog: Catalog, section: Section, created_ms: int) -> Topic:
         log.states = StateTable.of(section.states)
     if section.keys is not None:
         window_ms = TopicConfig.from_map(section.config).idempotency_window_ms
-        log.keys = KeyRing.of(_remembered(section.keys, created_ms, window_ms), window_ms)
+        log.keys = KeyRing()
+        log.keys.extend(_remembered(section.keys, created_ms, window_ms), window_ms)
         catalog.usage.keys += log.keys.key_count
     return topic
 
 
 def _keys(ring: KeyRing | None, now_ms: int, window_ms: int, head: int) -> Keys | None:
-    live = ring.live(now_ms, window_ms) if ring is not None else []
-    entries = [each for each in live if each.first_seq <= head]  # the records of other entries are in memory only, too
-    if not entries:
+    if ring is None:
+        return None
+    live = ring.live(now_ms, window_ms)
+    live = live.between(0, bisect_right(live.seqs, head))  # the records of later entries are in memory only, too
+    if not live.seqs:
         return None
     return Keys(
-        digests=b"".join(each.digest for each in entries),
-        hashes=b"".join(each.hash for each in entries),
-        first_seqs=_little(array("Q", (each.first_seq for each in entries))),
-        counts=_little(array("I", (each.count for each in entries))),
-        remaining_ms=_little(array("Q", (each.ts + window_ms - now_ms for each in entries))),
+        digests=live.digests,
+        hashes=live.hashes,
+        first_seqs=_little(live.seqs),
+        counts=_little(live.counts),
+        remaining_ms=_little(array("Q", [ts + window_ms - now_ms for ts in live.stamps])),
     )
 
 
@@ -278,16 +282,7 @@ def _array(code: str, data: bytes) -> array[int]:
     return values
 
 
-def _remembered(keys: Keys, created_ms: int, window_ms: int) -> list[Remembered]:
-    ttls_ms = _array("Q", keys.remaining_ms)
-    columns = zip(_array("Q", keys.first_seqs), _array("I", keys.counts), ttls_ms, strict=True)
-    return [
-        Remembered(
-            keys.digests[entry * 16 : entry * 16 + 16],
-            keys.hashes[entry * 16 : entry * 16 + 16],
-            first_seq,
-            count,
-            max(0, created_ms + remaining - window_ms),
-        )
-        for entry, (first_seq, count, remaining) in enumerate(columns)
-    ]
+def _remembered(keys: Keys, created_ms: int, window_ms: int) -> KeyColumns:
+    stamps = [max(0, created_ms + left - window_ms) for left in _array("Q", keys.remaining_ms)]
+    numbers = _array("Q", keys.first_seqs), _array("I", keys.counts), array("Q", stamps)
+    return KeyColumns(keys.digests, keys.hashes, *numbers)

@@ -5,7 +5,7 @@ waits, reads a clock or touches a file.
 """
 
 from storage.state.catalog import Catalog, Topic, leases_durable, shard_of
-from storage.state.keys import KeyRing, Remembered, key_digest
+from storage.state.keys import KeyColumns, KeyRing, key_digest
 from storage.state.log import Log, SizedRecords
 from storage.state.lookup import FoundRecords, LookedUp, look_up, plan, tag_match, tag_predicate
 from storage.state.manifest import COLD, HOT, UNKNOWN, Details, Manifest, Segment, SegmentState, Times, opened
@@ -38,6 +38,7 @@ __all__ = [
     "Details",
     "Eviction",
     "FoundRecords",
+    "KeyColumns",
     "KeyRing",
     "Log",
     "LookedUp",
@@ -47,7 +48,6 @@ __all__ = [
     "Placement",
     "ProducerSection",
     "ProducerTable",
-    "Remembered",
     "Segment",
     "SegmentState",
     "Sent",

@@ -17,6 +17,7 @@ from typing import Any
 
 import xxhash
 
+from kernel import Batches
 from storage.format import FrameType, control
 from storage.records import Durability, ProducerBatch, TopicConfig, TopicType, address, cell_of, first_id
 from storage.state.keys import KeyRing, Remembered, key_digest
@@ -480,6 +481,18 @@ class Catalog:
             log.keys.add(Remembered(digest, batch.hash or bytes(16), batch.first_seq, count, ts), window_ms)
             self.usage.keys += 1
             log.section = None
+
+    def remember_all(self, topic: Topic, batches: Batches) -> None:
+        """`remember` for each of these batches."""
+        log = topic.log
+        if batches.keyed:
+            if log.keys is None:
+                log.keys = KeyRing()
+            self.usage.keys += log.keys.add_all(batches.keyed, topic.config.idempotency_window_ms)
+        if batches.sent:
+            if log.producers is None:
+                log.producers = ProducerTable()
+            self.usage.producers += log.producers.take_all(batches.sent)
 
     def _sent(self, log: Log, batch: ProducerBatch, first_seq: int, count: int, ts: int) -> None:
         if count:  # 0: a replayed batch whose records exist already

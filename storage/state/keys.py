@@ -9,8 +9,11 @@ Source: docs/reference/format.md#snapshots, docs/reference/guarantees.md#recover
 
 from __future__ import annotations
 
+import sys
 from array import array
-from collections.abc import Iterable
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
@@ -18,6 +21,10 @@ from storage.format import digest128
 
 GENERATION_KEYS = 16_384
 _FIRST_SLOTS = 16
+
+
+#: Of a write with a key: its first seq, its number of records, its time, the key in UTF-8, and the hash (b"" = none).
+Keyed: TypeAlias = tuple[int, int, int, bytes, bytes]
 
 
 class Remembered(msgspec.Struct, frozen=True):
@@ -28,6 +35,24 @@ class Remembered(msgspec.Struct, frozen=True):
     first_seq: int
     count: int
     ts: int
+
+
+class KeyColumns(NamedTuple):
+    """Keys and their writes, oldest first: digests and hashes of 16 bytes each, in one, and the other fields of
+    Remembered."""
+
+    digests: bytes
+    hashes: bytes
+    seqs: array[int]
+    counts: array[int]
+    stamps: array[int]
+
+    def between(self, begin: int, end: int) -> KeyColumns:
+        """Those with these numbers."""
+        if begin == 0 and end >= len(self.seqs):
+            return self
+        sixteen = slice(16 * begin, 16 * end)
+        return KeyColumns(self.digests[sixteen], self.hashes[sixteen], *(each[begin:end] for each in self[2:]))
 
 
 def key_digest(key: str) -> bytes:
@@ -59,32 +84,48 @@ class _Generation:
 
     def find(self, digest: bytes) -> int | None:
         mask = len(self._slots) - 1
-        slot = int.from_bytes(digest[:4], "little") & mask
+        slot = int.from_bytes(digest[:4], sys.byteorder) & mask
         while (entry := self._slots[slot]) != 0:
             if self._digests.startswith(digest, (entry - 1) * 16):
                 return entry - 1
             slot = (slot + 1) & mask
         return None
 
-    def _enter(self, entry: int) -> None:
-        mask = len(self._slots) - 1
-        slot = int.from_bytes(self._digests[entry * 16 : entry * 16 + 4], "little") & mask
-        while self._slots[slot]:
-            slot = (slot + 1) & mask
-        self._slots[slot] = entry + 1
+    def finds_any(self, digests: Sequence[bytes], in_one: bytes) -> bool:
+        """Whether one of them is here. `in_one`: all of them, one after the other."""
+        slots, mask = self._slots, len(self._slots) - 1
+        taken = [number for number, head in enumerate(_heads(in_one)) if slots[head & mask]]
+        return any(self.find(digests[number]) is not None for number in taken)
 
-    def add(self, each: Remembered) -> None:
-        self._digests += each.digest
-        self._hashes += each.hash
-        self._seqs.append(each.first_seq)
-        self._counts.append(each.count)
-        self._stamps.append(each.ts)
-        if len(self._seqs) * 2 > len(self._slots):
-            self._slots = array("H", bytes(4 * len(self._slots)))
-            for entry in range(len(self._seqs)):
-                self._enter(entry)
-        else:
-            self._enter(len(self._seqs) - 1)
+    def extend(self, columns: KeyColumns) -> None:
+        first = len(self._seqs)
+        self._digests += columns.digests
+        self._hashes += columns.hashes
+        self._seqs += columns.seqs
+        self._counts += columns.counts
+        self._stamps += columns.stamps
+        room = len(self._slots)
+        while len(self._seqs) * 2 > room:
+            room *= 2
+        if room > len(self._slots):
+            self._slots = array("H", bytes(2 * room))
+            first = 0
+        slots, mask = self._slots, room - 1
+        for entry, head in enumerate(_heads(self._digests[first * 16 :]), first + 1):
+            slot = head & mask
+            while slots[slot]:
+                slot = (slot + 1) & mask
+            slots[slot] = entry
+
+    def since(self, ts: int) -> KeyColumns:
+        """Entries of this time or later."""
+        begin = bisect_left(self._stamps, ts)
+        whole = KeyColumns(bytes(self._digests), bytes(self._hashes), self._seqs, self._counts, self._stamps)
+        return whole.between(begin, len(self))
+
+    def renew(self, ts: int) -> None:
+        """Give all entries this time."""
+        self._stamps = array("Q", [ts]) * len(self)
 
     def entry(self, entry: int) -> Remembered:
         return Remembered(
@@ -94,6 +135,11 @@ class _Generation:
             self._counts[entry],
             self._stamps[entry],
         )
+
+
+def _heads(digests: bytes | bytearray) -> array[int]:
+    """The first four bytes of each digest."""
+    return array("I", bytes(digests))[::4]
 
 
 class KeyRing:
@@ -119,12 +165,39 @@ class KeyRing:
 
     def add(self, each: Remembered, window_ms: int) -> None:
         """Remember a key, which must not be here yet."""
-        last = self._generations[-1] if self._generations else None
-        if last is None or len(last) >= GENERATION_KEYS or each.ts - last.oldest > window_ms // 8:
-            last = _Generation()
-            self._generations.append(last)
-        last.add(each)
-        self.key_count += 1
+        numbers = array("Q", [each.first_seq]), array("I", [each.count]), array("Q", [each.ts])
+        self.extend(KeyColumns(each.digest, each.hash, *numbers), window_ms)
+
+    def add_all(self, writes: Sequence[Keyed], window_ms: int) -> int:
+        """`find` and `add` for each of these writes, oldest first; returns how many were added."""
+        seqs, counts, stamps, keys, hashes = zip(*writes, strict=True)
+        digests = [*map(digest128, keys)]
+        in_one = b"".join(digests)
+        if len({*digests}) == len(digests) and not any(each.finds_any(digests, in_one) for each in self._generations):
+            own_hashes = b"".join(hashes if all(hashes) else [each or bytes(16) for each in hashes])
+            columns = KeyColumns(in_one, own_hashes, array("Q", seqs), array("I", counts), array("Q", stamps))
+            self.extend(columns, window_ms)
+            return len(writes)
+        added = 0
+        for (seq, count, ts, _, hash_), digest in zip(writes, digests, strict=True):
+            if self.find(digest, ts, window_ms) is None:
+                self.add(Remembered(digest, hash_ or bytes(16), seq, count, ts), window_ms)
+                added += 1
+        return added
+
+    def extend(self, columns: KeyColumns, window_ms: int) -> None:
+        """Remember keys, none of which may be here yet."""
+        begin, stamps, count = 0, columns.stamps, len(columns.seqs)
+        self.key_count += count
+        while begin < count:
+            last, ts = self._generations[-1] if self._generations else None, stamps[begin]
+            if last is None or len(last) >= GENERATION_KEYS or ts - last.oldest > window_ms // 8:
+                last = _Generation()
+                self._generations.append(last)
+            until = (last.oldest if len(last) else ts) + window_ms // 8
+            end = bisect_right(stamps, until, begin, min(count, begin + GENERATION_KEYS - len(last)))
+            last.extend(columns.between(begin, end))
+            begin = end
 
     def expire(self, now_ms: int, window_ms: int) -> int:
         """Drop generations without a live entry; returns how many entries were dropped."""
@@ -134,15 +207,30 @@ class KeyRing:
         self.key_count -= dropped
         return dropped
 
-    def live(self, now_ms: int, window_ms: int) -> list[Remembered]:
+    def live(self, now_ms: int, window_ms: int) -> KeyColumns:
         """All keys written within the window, oldest first."""
-        entries = (generation.entry(entry) for generation in self._generations for entry in range(len(generation)))
-        return [each for each in entries if now_ms - each.ts <= window_ms]
+        found = [each.since(now_ms - window_ms) for each in self._generations]
+        live = KeyColumns(
+            b"".join(each.digests for each in found),
+            b"".join(each.hashes for each in found),
+            array("Q"),
+            array("I"),
+            array("Q"),
+        )
+        for each in found:
+            live.seqs.extend(each.seqs)
+            live.counts.extend(each.counts)
+            live.stamps.extend(each.stamps)
+        return live
 
-    @classmethod
-    def of(cls, entries: Iterable[Remembered], window_ms: int) -> KeyRing:
-        """A ring of these entries, oldest first."""
-        ring = cls()
-        for each in entries:
-            ring.add(each, window_ms)
-        return ring
+    def renew(self, last_ms: int, window_ms: int, now_ms: int) -> int:
+        """Keys that were within the window at `last_ms` are written now; returns how many others are forgotten."""
+        before, generations = self.key_count, self._generations
+        self.expire(last_ms, window_ms)
+        for number, each in enumerate(generations):
+            if last_ms - each.oldest > window_ms:
+                generations[number] = _Generation()
+                generations[number].extend(each.since(last_ms - window_ms))
+            generations[number].renew(now_ms)
+        self.key_count = sum(map(len, generations))
+        return before - self.key_count

@@ -16,9 +16,9 @@ from itertools import takewhile
 from typing import NamedTuple
 
 import kernel
-from kernel import Kind, total
+from kernel import Batches, Kind, total
 from storage.format import control
-from storage.records import SMALL_BUFFER, AppendedBatches, AppendedRecords, FrameRecords, LossCause, StoredRecord
+from storage.records import SMALL_BUFFER, AppendedRecords, FrameRecords, LossCause, StoredRecord
 from storage.state.consumers import ConsumerTable
 from storage.state.keys import KeyRing
 from storage.state.lookup import FoundRecords, find, tag_match
@@ -218,7 +218,7 @@ class Log:
             self._use(0, size)
         return entry
 
-    def _above(self, floor: int, appended: AppendedRecords | AppendedBatches) -> tuple[int, int]:
+    def _above(self, floor: int, appended: AppendedRecords | Batches) -> tuple[int, int]:
         """(records, bytes) of appended records above the floor. Records below it occur only where a log was written
         out."""
         if appended.first_seq < floor:
@@ -242,7 +242,7 @@ class Log:
             self.queue.delay([each for each in appended.delayed if each[1] > appended.ts])
         self.section = None
 
-    def take_batches(self, batches: AppendedBatches) -> None:
+    def take_batches(self, batches: Batches) -> None:
         """`reserve` and `commit` for many batches (recovery)."""
         self.tail.extend(batches)
         count, size = self._above(self.assigned_floor, batches)
@@ -254,6 +254,7 @@ class Log:
         self.count += count
         self.bytes += size
         self.last_ts = self.last_write_ts = batches.stamps[-1]
+        self.tags.extend(batches.tags)
         self.section = None
 
     def index_only(self, appended: AppendedRecords, unit_lsn: int, lead: int) -> None:

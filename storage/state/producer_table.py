@@ -19,7 +19,7 @@ Source: docs/guides/kafka.md#producing-and-consuming.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -123,6 +123,23 @@ class ProducerTable:
         if ahead is not None and ahead.sent[-1] == entry.sent[-1]:
             del self._assigned[batch.producer_id]
         return int(before is None)
+
+    def take_all(self, batches: Sequence[tuple[int, int, int, int, int, int]]) -> int:
+        """`take` for each of these batches, oldest first: (first seq, records, time, producer id, epoch, base
+        sequence). Only the last REMEMBERED batches of each producer make a difference."""
+        left = dict[int, int]()
+        wanted: list[tuple[int, int, int, int, int, int]] = []
+        for batch in reversed(batches):
+            more = left.get(batch[3], REMEMBERED)
+            if more:
+                left[batch[3]] = more - 1
+                wanted.append(batch)
+        return sum(
+            [
+                self.take(ProducerBatch(producer_id, epoch, base), count, first_seq, ts)
+                for first_seq, count, ts, producer_id, epoch, base in reversed(wanted)
+            ]
+        )
 
     def roll_back(self) -> None:
         """Writes in flight have failed."""

@@ -16,8 +16,8 @@ from itertools import accumulate, chain, compress, repeat
 from operator import sub
 from typing import NamedTuple
 
-from kernel import total
-from storage.records import AppendedBatches, AppendedRecords
+from kernel import Batches, total
+from storage.records import AppendedRecords
 from storage.state.segment_sums import STRIDE, next_that_free, that_free
 
 _TRIM_ENTRIES = 4096
@@ -136,7 +136,7 @@ class TailIndex:
             self.dead.extend(bytes(len(appended.sizes)))
         return self._trimmed_entries + len(self._seqs) - 1
 
-    def extend(self, batches: AppendedBatches) -> None:
+    def extend(self, batches: Batches) -> None:
         """Add an entry for each batch, like `append` and `set_lsn` one by one."""
         count, start = len(batches.sizes), self._trimmed_records + len(self._sizes)
         self._seqs.extend(batches.seqs)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+from kernel import Tags
 from storage.records import TagMatch
 
 _CHUNK = 1024
@@ -25,11 +26,10 @@ class _Chunk:
         self.lens: array[int] = array("H")
         self.tags = bytearray()
 
-    def add(self, tagged: Sequence[tuple[bytes, int]]) -> None:
-        tags, seqs = zip(*tagged, strict=True)
+    def extend(self, seqs: Iterable[int], lens: Iterable[int], text: bytes) -> None:
         self.seqs.extend(seqs)
-        self.lens.extend(map(len, tags))
-        self.tags += b"".join(tags)
+        self.lens.extend(lens)
+        self.tags += text
 
     def find(self, match: TagMatch) -> list[int]:
         if match.text not in self.tags:
@@ -58,9 +58,25 @@ class TailTags:
         """Add the (tag, seq) pairs of a batch, after all earlier ones."""
         if not tagged:
             return
+        tags, seqs = zip(*tagged, strict=True)
+        self._open().extend(seqs, map(len, tags), b"".join(tags))
+
+    def extend(self, tags: Tags) -> None:
+        """Add the tags of many batches, after all earlier ones."""
+        begin = at = 0
+        while begin < len(tags.seqs):
+            chunk = self._open()
+            end = begin + _CHUNK - len(chunk.seqs)
+            lens = tags.lens[begin:end]
+            size = sum(lens)
+            chunk.extend(tags.seqs[begin:end], lens, tags.text[at : at + size])
+            begin, at = end, at + size
+
+    def _open(self) -> _Chunk:
+        """The chunk that has room."""
         if not self.chunks or len(self.chunks[-1].seqs) >= _CHUNK:
             self.chunks.append(_Chunk())
-        self.chunks[-1].add(tagged)
+        return self.chunks[-1]
 
     def forget_below(self, floor: int) -> None:
         """Drop chunks that are wholly below `floor`."""

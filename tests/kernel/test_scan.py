@@ -214,8 +214,7 @@ def test_groups_distinguish_batches_controls_and_units_of_data() -> None:
     assert groups_of(opening + batch + alone + more + log_of(BATCH[:1], HEADER) + opening + batch) == [
         (0, 1, GroupKind.CONTROL),
         (1, 5, GroupKind.BATCHED),
-        (5, 12, GroupKind.DATA),
-        (12, 13, GroupKind.BATCHED),
+        (5, 13, GroupKind.DATA),
         (13, 14, GroupKind.CONTROL),
         (14, 18, GroupKind.BATCHED),
     ]
@@ -228,6 +227,7 @@ def test_groups_distinguish_batches_controls_and_units_of_data() -> None:
         {"move": (1, 2)},
         {"key": "k", "hash": b"h" * 16, "move": (1, 2), "producer": (1, 2, 3)},
         {"producer": (-1, 2, 3)},
+        *({"key": "k", "hash": b"h" * size} for size in (0, 15, 17, 256, 65_536)),
         {"frames": 2},
         {"frames": 4},
         {"frames": 0},
@@ -257,7 +257,6 @@ def test_a_batch_that_is_not_whole_is_not_data_alone() -> None:
 @pytest.mark.parametrize(
     "inner",
     [
-        log_of([*PLAIN[:2], BATCH[0]], HEADER),
         log_of(PLAIN[:2], HEADER._replace(flags=8)) + log_of(PLAIN[2:], HEADER._replace(first_seq=103)),
         log_of(PLAIN[:2], HEADER._replace(flags=8)) + log_of(PLAIN[2:], HEADER._replace(first_seq=102, ts=5)),
         log_of(PLAIN[:2], HEADER._replace(flags=8)) + log_of(PLAIN[2:], HEADER._replace(first_seq=102, topic_id=8)),
@@ -284,8 +283,8 @@ def test_numbers_of_any_width_are_read(number: bytes) -> None:
 
 FURTHER = (
     *({"key": "k" * size} for size in (0, 1, 31, 32, 255, 256, 65_535, 65_536)),
-    *({"key": "clé", "hash": b"h" * size} for size in (0, 16, 255, 256, 65_536)),
-    {"hash": b"h"},
+    {"key": "clé", "hash": b"h" * 16},
+    {"hash": b"h" * 16},
     {"producer": (0, 1, 2)},
     {"producer": ((1 << 64) - 1, 1 << 16, 1 << 8)},
     {"key": "k", "hash": b"h" * 16, "producer": (1 << 32, 2, 3)},
@@ -297,9 +296,10 @@ def test_a_batch_of_data_may_have_a_key_and_a_producer(further: dict[str, Any]) 
     log = log_of([Sample(b"0")], HEADER._replace(first_seq=99)) + plain_batch(**further)
     assert groups_of(log) == [(0, 5, GroupKind.DATA)]
     (found,) = kernel.by_topic(log, kernel.scan(log).columns, array("I", range(5)), 0)
-    assert [(number, control.decode_control(12, body)) for number, body in found.noted] == [
-        (1, control.Batch(frames=3, body_bytes=len(log_of(PLAIN, HEADER)), first_seq=100, **further))
-    ]
+    written = (HEADER.first_seq, len(PLAIN), HEADER.ts)
+    key, producer = further.get("key"), further.get("producer")
+    assert found.keyed == ([] if key is None else [(*written, key.encode(), further.get("hash", b""))])
+    assert found.sent == ([] if producer is None else [(*written, *producer)])
 
 
 @pytest.mark.parametrize("further", FURTHER, ids=lambda further: "-".join(further))
@@ -345,7 +345,25 @@ def test_a_batch_after_its_batch_frame_is_one_unit() -> None:
     assert found.leads.tolist() == [0, sizes[1], 0]
     assert found.sizes.tolist() == [sizes[0], *sizes[2:]]
     assert found.payloads.tolist() == [5, 6, 7, 8, 9]
-    assert found.noted == []
+    assert (found.keyed, found.sent) == ([], [])
+    assert not found.tags.seqs
+
+
+def test_tags_of_units_of_data_are_found() -> None:
+    samples = [Sample(b"1", tag=b"red"), Sample(b"2"), Sample(b"3", tag="größe".encode())]
+    inner = log_of(samples, HEADER)
+    fields = control.Batch(frames=3, body_bytes=len(inner), first_seq=HEADER.first_seq)
+    other = log_of([Sample(b"0", tag=b"x")], HEADER._replace(topic_id=9))
+    log = batch_frame(control.encode_control(fields)) + inner + other
+    assert groups_of(log) == [(0, 5, GroupKind.DATA)]
+    found, apart = kernel.by_topic(log, kernel.scan(log).columns, array("I", range(5)), 0)
+    assert (found.tags.seqs.tolist(), found.tags.lens.tolist()) == ([100, 102], [3, 7])
+    assert found.tags.text.decode() == "redgröße"
+    assert (apart.tags.seqs.tolist(), apart.tags.text) == ([100], b"x")
+
+
+def test_a_flag_without_its_tag_is_not_data_alone() -> None:
+    assert groups_of(wal_frame.encode(1, 1, 7, 1, 1, data=b"x")) == [(0, 1, GroupKind.BATCHED)]
 
 
 @given(batches, headers)

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from storage.state import keys
-from storage.state.keys import KeyRing, Remembered, key_digest
+from storage.state.keys import Keyed, KeyRing, Remembered, key_digest
+from tests.support.keys import columns_of
 
 NAMES = st.integers(0, 40)
 
@@ -66,7 +67,30 @@ class KeyModel(RuleBasedStateMachine):
 
     @rule()
     def carried_through_a_snapshot(self) -> None:
-        self.ring = KeyRing.of(self.ring.live(self.now, self.window), self.window)
+        live, self.ring = self.ring.live(self.now, self.window), KeyRing()
+        self.ring.extend(live, self.window)
+
+    @rule(steps=st.lists(st.tuples(st.integers(0, 60), NAMES), min_size=1, max_size=8))
+    def replay(self, steps: list[tuple[int, int]]) -> None:
+        """Writes of a log, some with a key that is remembered."""
+        rows, new = list[Keyed](), 0
+        for by, name in steps:
+            self.now += by
+            row = remembered(name, self.now)
+            rows.append((row.first_seq, row.count, row.ts, b"key-%d" % name, row.hash))
+            if not self.live(name):
+                self.rows[name] = self.now
+                new += 1
+        assert self.ring.add_all(rows, self.window) == new
+
+    @rule(by=st.integers(0, 300))
+    def start_again(self, by: int) -> None:
+        """What was live before a downtime lives for a whole window from now on."""
+        last, before = self.now, self.ring.key_count
+        self.now += by
+        self.rows = {name: self.now for name, ts in self.rows.items() if last - ts <= self.window}
+        assert self.ring.renew(last, self.window, self.now) == before - len(self.rows)
+        assert self.ring.key_count == len(self.rows)
 
     @invariant()
     def found_exactly_while_live(self) -> None:
@@ -77,11 +101,11 @@ class KeyModel(RuleBasedStateMachine):
     @invariant()
     def the_live_ones_come_oldest_first(self) -> None:
         live = self.ring.live(self.now, self.window)
-        assert {each.first_seq: each.ts for each in live} == {
+        assert dict(zip(live.seqs, live.stamps, strict=True)) == {
             name * 1000 + 1: ts for name, ts in self.rows.items() if self.live(name)
         }
-        assert [each.ts for each in live] == sorted(each.ts for each in live)
-        assert self.ring.key_count >= len(live)
+        assert [*live.stamps] == sorted(live.stamps)
+        assert self.ring.key_count >= len(live.seqs)
 
     def live(self, name: int) -> bool:
         return name in self.rows and self.now - self.rows[name] <= self.window
@@ -121,7 +145,8 @@ def test_a_changing_window_never_hides_a_live_key(steps: list[tuple[int, int, in
 
 @given(st.sets(st.integers(0, 500), min_size=1, max_size=300))
 def test_many_keys_with_the_same_timestamp_are_found(names: set[int]) -> None:
-    ring = KeyRing.of([remembered(name, 5) for name in sorted(names)], 1000)
+    ring = KeyRing()
+    ring.extend(columns_of([remembered(name, 5) for name in sorted(names)]), 1000)
     assert ring.key_count == len(names)
     for name in range(501):
         assert (ring.find(key_digest(f"key-{name}"), 1005, 1000) is not None) == (name in names)

@@ -4,35 +4,51 @@ from __future__ import annotations
 
 from array import array
 from functools import partial
+from itertools import accumulate, pairwise
+from typing import Any
 
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernel import Header
+from kernel import Batches, Header, Tags
 from storage.format import Batch
 from storage.log import split
 from storage.log.encode import DURABLE, EncodedUnit
 from storage.log.reader import FrameStream
 from storage.log.submission import AppendStep, BatchesStep
 from storage.log.units import UnitScan
-from storage.records.batches import AppendedBatches, AppendedRecords
+from storage.records.batches import AppendedRecords
 from storage.records.values import NewRecord
 from storage.state.tail import TailIndex
 from tests.property.test_log_bytes import PLAIN, RECORD, comparable, encode_batch, file_of, writes
 from tests.support.units import assemble
 
 
-def taken_apart(topic_id: int, batches: AppendedBatches, entry: int) -> tuple[object, ...]:
+def taken_apart(topic_id: int, batches: Batches, entry: int) -> tuple[object, ...]:
     """(offset, end, unit) of each frame."""
     seqs, lead = [*batches.seqs, batches.last_seq + 1], batches.leads[entry]
     a, b = (seq - batches.first_seq for seq in seqs[entry : entry + 2])
-    run = AppendedRecords(seqs[entry], batches.stamps[entry], batches.sizes[a:b], batches.payloads[a:b], [])
+    ends = [*accumulate(batches.tags.lens, initial=0)]
+    tagged = [
+        (batches.tags.text[begin:end], seq)
+        for seq, (begin, end) in zip(batches.tags.seqs, pairwise(ends), strict=True)
+        if seqs[entry] <= seq < seqs[entry + 1]
+    ]
+    run = AppendedRecords(seqs[entry], batches.stamps[entry], batches.sizes[a:b], batches.payloads[a:b], tagged)
     file, at = split(batches.lsns[entry])
     assert file == 1
     size = sum(run.sizes)
-    batch = Batch(frames=b - a, body_bytes=size, first_seq=run.first_seq) if lead else None
-    batch = dict(batches.noted).get(entry, batch)
+    said: dict[str, Any] = {}
+    for first_seq, count, ts, key, hash_ in batches.keyed:
+        if first_seq == run.first_seq:
+            assert (count, ts) == (b - a, run.ts)
+            said |= {"key": key.decode(), "hash": hash_ or None}
+    for first_seq, count, ts, *producer in batches.sent:
+        if first_seq == run.first_seq:
+            assert (count, ts) == (b - a, run.ts)
+            said["producer"] = tuple(producer)
+    batch = Batch(frames=b - a, body_bytes=size, first_seq=run.first_seq, **said) if lead else None
     return at - lead, at + size, (batch, [tuple(AppendStep(topic_id, run, lead))])
 
 
@@ -120,7 +136,7 @@ def test_plain_batches_are_grouped(units: list[EncodedUnit], chunk_bytes: int) -
     for _, _, (_, steps), _ in scan.units():
         step = steps[0]
         if chunk_bytes > 300 and len(steps) == 1 and isinstance(step, AppendStep):
-            assert step.appended.tagged or step.appended.delayed
+            assert step.appended.delayed
 
 
 @given(st.lists(st.lists(st.integers(50, 300), min_size=1, max_size=3), min_size=1, max_size=6), st.booleans())
@@ -131,16 +147,22 @@ def test_a_bulk_append_to_the_tail_index_equals_single_appends(batches: list[lis
         if deleted:
             index.delete(1)
     seq, at = 7, 1000
-    columns = AppendedBatches(array("Q"), array("Q"), array("Q"), array("I"), array("I"), array("I"), [])
+    tags = Tags(array("Q"), array("H"), b"")
+    columns = Batches(7, array("Q"), array("Q"), array("Q"), array("I"), array("I"), array("I"), tags, [], [])
     for ts, sizes in enumerate(batches):
         lead = 60 if len(sizes) > 1 else 0
         payloads = array("I", [size - 40 for size in sizes])
         run = AppendedRecords(seq, ts, array("I", sizes), payloads, [])
         one_by_one.set_lsn(one_by_one.append(run), at, lead)
-        for column, value in zip(columns[:4], (seq, ts, at + lead, lead), strict=False):
+        for column, value in zip(columns[1:5], (seq, ts, at + lead, lead), strict=True):
             column.append(value)
         columns.sizes.extend(sizes)
         columns.payloads.extend(payloads)
+        columns.tags.seqs.append(seq)
+        columns.tags.lens.append(len(sizes))
+        columns = columns._replace(tags=columns.tags._replace(text=columns.tags.text + b"%d" % len(sizes) * len(sizes)))
+        columns.keyed.append((seq, len(sizes), ts, b"k", b""))
+        columns.sent.append((seq, len(sizes), ts, 1, 2, 3))
         seq, at = seq + len(sizes), at + lead + sum(sizes)
     together.extend(columns)
     assert list(together.slices(1, seq)) == list(one_by_one.slices(1, seq))
@@ -152,3 +174,6 @@ def test_a_bulk_append_to_the_tail_index_equals_single_appends(batches: list[lis
         rest, first = columns.behind(known), max(each for each in columns.seqs if each <= known + 1)
         assert (rest.first_seq, rest.last_seq) == (first, seq - 1)
         assert rest.sizes == columns.sizes[first - 7 :]
+        for each in (rest.seqs, rest.tags.seqs, [row[0] for row in rest.keyed], [row[0] for row in rest.sent]):
+            assert [*each] == [seq for seq in columns.seqs if seq >= first]
+        assert rest.tags.text == b"".join(b"%d" % size * size for size in rest.tags.lens)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from storage.state.keys import GENERATION_KEYS, KeyRing, Remembered, key_digest
+from tests.support.keys import columns_of
 
 WINDOW_MS = 80_000
 
@@ -14,7 +15,8 @@ def remembered(number: int, ts: int) -> Remembered:
 
 def test_keys_over_several_generations_are_found() -> None:
     count = GENERATION_KEYS + 3000
-    ring = KeyRing.of((remembered(number, 1000) for number in range(count)), WINDOW_MS)
+    ring = KeyRing()
+    ring.extend(columns_of([remembered(number, 1000) for number in range(count)]), WINDOW_MS)
     assert ring.key_count == count
     for number in range(0, count, 7):
         assert ring.find(key_digest(f"key-{number}"), 1000, WINDOW_MS) == remembered(number, 1000)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from storage.errors import InvalidProducerEpoch, OutOfOrderSequence
 from storage.records.values import ProducerBatch
@@ -145,3 +149,25 @@ def test_down_time_does_not_count() -> None:
     assert known.renew(1500, IDLE, 10**9) == 1
     assert known.entry(7) is None
     assert known.known(batch(0, producer_id=8), 1, 10**9 + IDLE, IDLE) == Sent(0, 0, 4)
+
+
+#: Producer id, epoch, base sequence, records.
+SENT = st.lists(st.tuples(st.integers(1, 3), st.integers(0, 1), st.sampled_from([0, 2, 4, 6]), st.just(2)), max_size=40)
+
+
+def rows(sent: Sequence[tuple[int, int, int, int]], seq: int) -> list[tuple[int, int, int, int, int, int]]:
+    """As a log has them, at seqs and ms from `seq` on."""
+    return [(seq + at, count, seq + at, *batch) for at, (*batch, count) in enumerate(sent)]  # type: ignore[misc]
+
+
+@given(SENT, SENT)
+def test_batches_taken_together_are_remembered_as_one_by_one(
+    before: list[tuple[int, int, int, int]], sent: list[tuple[int, int, int, int]]
+) -> None:
+    one_by_one, together = ProducerTable(), ProducerTable()
+    news: list[int] = []
+    for each in (rows(before, 1), rows(sent, 100)):
+        added = [one_by_one.take(ProducerBatch(*row[3:]), row[1], row[0], row[2]) for row in each]
+        news.append(sum(added) - together.take_all(each))
+    assert news == [0, 0]
+    assert together.capture(1 << 32) == one_by_one.capture(1 << 32)

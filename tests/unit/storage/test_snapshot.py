@@ -80,7 +80,7 @@ def test_live_keys_are_restored_with_the_rest_of_their_window() -> None:
     assert after is not None
     assert after.live(NOW_MS, WINDOW_MS) == before.live(NOW_MS, WINDOW_MS)
     assert after.key_count == restored_catalog.usage.keys == 2
-    assert len(after.live(NOW_MS + 1, WINDOW_MS)) == 1
+    assert len(after.live(NOW_MS + 1, WINDOW_MS).seqs) == 1
 
 
 def test_keys_survive_a_clock_that_starts_at_zero() -> None:
@@ -89,7 +89,7 @@ def test_keys_survive_a_clock_that_starts_at_zero() -> None:
     remember(catalog, "k", 1, 5)
     _, found = carried(topic, created_ms=10)
     assert found.log.keys is not None
-    assert len(found.log.keys.live(10, WINDOW_MS)) == 1
+    assert len(found.log.keys.live(10, WINDOW_MS).seqs) == 1
 
 
 def test_a_section_of_an_ephemeral_topic_has_only_durable_state() -> None:
