@@ -68,7 +68,7 @@ from storage.platform import (
     put_format,
     take_lock,
 )
-from storage.queues import Queues, collect_queues
+from storage.queues import DeadLetterRules, Queues, collect_queues
 from storage.reads import Reader
 from storage.records import (
     Appended,
@@ -195,6 +195,9 @@ class Engine:
             self.appender, self.reader, self.admin, self.states, self.placing, tracer=lambda: self.tracer
         )
         self.admin.check_ends = self.routers.check_ends
+        self.dead_letter_rules = DeadLetterRules(logs, self.placing)
+        self.admin.check_takes = self.dead_letter_rules.check_takes
+        self.admin.check_takes_none = self.dead_letter_rules.check_unused
         self.consumers = self.admin.consumers = Consumers(logs, self.reader)
         self.backups = Backups(
             BackupSource(self.shared_segments, self.segment_worker, self._take_snapshot, lambda: self.cluster_id)
@@ -387,6 +390,7 @@ class Engine:
         return {
             **self.placing.methods,
             **self.queues.arrivals.methods,
+            **self.dead_letter_rules.methods,
             **self.routers.methods_for_neighbours,
             **self.foreign_parts.methods,
             **self.remote_writes.methods,

@@ -31,6 +31,8 @@ READ: Final = "proxy_read"
 COMMIT: Final = "proxy_commit"
 #: A read of another cell may take this much longer than its own wait.
 _GRACE_S: Final = 10.0
+#: How long a read that does not wait for records waits for cells that answer later than another one.
+_OTHERS_S: Final = 1.0
 #: The most topics of other cells whose facts are cached.
 _MAX_TOPICS: Final = 10_000
 
@@ -149,7 +151,7 @@ class CellSources(Sources):
             found[1][number] = first, end, (offset, metadata or ""), cell
 
     async def read(self, positions: Mapping[Partition, int], limits: Limits, parking: Slots) -> ProxyRead:
-        """The first cell that has records, or whose timeout has passed, ends the wait for the others."""
+        """What all cells have now or, if there is nothing, what the first cell gets that gets anything."""
         by_cell: dict[int, dict[Partition, int]] = {}
         for partition, at in positions.items():
             by_cell.setdefault(self._cell_of(partition), {})[partition] = at
@@ -159,13 +161,33 @@ class CellSources(Sources):
             max_bytes=max(1, limits.max_bytes // len(by_cell)), max_records=max(1, limits.max_records // len(by_cell))
         )
         with parking.hold():
-            reads = [asyncio.ensure_future(self._read_at(cell, wanted, share)) for cell, wanted in by_cell.items()]
-            try:
-                await _until_one_has_records(reads)
-            finally:
-                for each in reads:
-                    each.cancel()
-                await asyncio.gather(*reads, return_exceptions=True)
+            now = share._replace(timeout_ms=0)
+            if share.timeout_ms and share.min_bytes > 1:
+                return await self._read_cells(positions, by_cell, share)
+            found = await self._read_cells(positions, by_cell, now, others_s=_OTHERS_S)
+            if not found.empty or not share.timeout_ms:
+                return found
+            return await self._read_cells(positions, by_cell, share)
+
+    async def _read_cells(
+        self,
+        positions: Mapping[Partition, int],
+        by_cell: Mapping[int, dict[Partition, int]],
+        limits: Limits,
+        *,
+        others_s: float = 0.0,
+    ) -> ProxyRead:
+        """The first cell that has records, or whose timeout has passed, ends the wait for the others; they get
+        `others_s` more."""
+        reads = [asyncio.ensure_future(self._read_at(cell, wanted, limits)) for cell, wanted in by_cell.items()]
+        try:
+            await _until_one_has_records(reads)
+            if others_s:
+                await asyncio.wait(reads, timeout=others_s)
+        finally:
+            for each in reads:
+                each.cancel()
+            await asyncio.gather(*reads, return_exceptions=True)
         merged = ProxyRead([], [], [], dict(positions), dict(positions))
         failures: list[BaseException] = []
         for each in reads:

@@ -613,6 +613,8 @@ class Write:
             # The records of an ephemeral topic never reach the log, and a topic of several partitions is several logs:
             # neither can be created in the batch of the records.
             return partial(self._make_topic, config)
+        if config.dead_letter is not None and logs.neighbours is not None:
+            return partial(self._make_topic, config)  # another cell may have the dead letter topic, and is asked first
         return None
 
     async def _make_topic(self, config: TopicConfig) -> None:

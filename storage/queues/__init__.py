@@ -7,6 +7,7 @@ Source: docs/reference/api.md#queues.
 
 from typing import TYPE_CHECKING
 
+from storage.queues.dead_letter_rules import DeadLetterRules
 from storage.queues.dead_meta import PREFIX
 from storage.queues.lease_queue import Claimed, ClaimedBatch, ClaimedJob
 from storage.queues.metrics import collect_queues
@@ -22,6 +23,7 @@ __all__ = [
     "Claimed",
     "ClaimedBatch",
     "ClaimedJob",
+    "DeadLetterRules",
     "Queues",
     "Worker",
     "collect_queues",

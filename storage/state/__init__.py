@@ -9,7 +9,14 @@ from storage.state.keys import KeyColumns, KeyRing, key_digest
 from storage.state.log import Log, SizedRecords
 from storage.state.lookup import FoundRecords, LookedUp, look_up, plan, tag_match, tag_predicate
 from storage.state.manifest import COLD, HOT, UNKNOWN, Details, Manifest, Segment, SegmentState, Times, opened
-from storage.state.partition_rules import check_partitions, check_unpartitioned, refuse_partitions
+from storage.state.partition_rules import (
+    check_partitions,
+    check_unpartitioned,
+    queue_with_dead_letter,
+    refuse_dead_letter,
+    refuse_dead_letters,
+    refuse_partitions,
+)
 from storage.state.partition_sets import creation, reconcile_partitions
 from storage.state.placement import CELLS, COUNTS, SPREAD, TO_TELL, Placement, ToTell, to_tell_of
 from storage.state.placement import encode as encode_placement
@@ -69,7 +76,10 @@ __all__ = [
     "look_up",
     "opened",
     "plan",
+    "queue_with_dead_letter",
     "reconcile_partitions",
+    "refuse_dead_letter",
+    "refuse_dead_letters",
     "refuse_partitions",
     "shard_of",
     "tag_match",

@@ -252,6 +252,18 @@ class Catalog:
         if known is None or known.root_id <= part.root_id:  # else it is of a topic that was there before
             self.topics[part.name] = part
 
+    def foreign_parts(self) -> list[list[Topic]]:
+        """The partitions that count here of topics of other cells, by topic, each ascending."""
+        found: list[list[Topic]] = []
+        for root_id, parts in self.parts.items():
+            if self.is_foreign(root_id):
+                counted = [
+                    parts[number] for number in sorted(parts) if self.topics.get(parts[number].name) is parts[number]
+                ]
+                if counted:
+                    found.append(counted)
+        return found
+
     def remove(self, topic: Topic) -> None:
         """Forget a log and release its usage. Without partition 0, only frames find the other partitions."""
         self.by_id.pop(topic.topic_id, None)

@@ -5,6 +5,8 @@ Source: docs/reference/api.md#partitions.
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 from storage.errors import InvalidRequest, LimitReached, TopicIncompatible
 from storage.options import Options
 from storage.records import MAX_PARTITIONS, TopicConfig, TopicType
@@ -27,8 +29,8 @@ def check_partitions(
         raise TopicIncompatible(f"{name} has {there} partitions; they can be added, not removed.", field=field)
     if limit and wanted > max(limit, there):
         raise LimitReached(f"A topic can have {limit} partitions at most.", limit="max_partitions", max=limit)
-    if config.dead_letter in catalog.partitioned:
-        raise _needs_one(f"{config.dead_letter} has several, so it takes no dead letters", f"{within}dead_letter")
+    if config.dead_letter is not None and config.dead_letter in catalog.partitioned:
+        refuse_dead_letter(config.dead_letter, f"{within}dead_letter")
     if wanted == 1:
         return
     if config.type is TopicType.QUEUE:
@@ -38,15 +40,31 @@ def check_partitions(
     routes = catalog.routes
     if topic is not None and (topic.topic_id in routes.out_of or topic.topic_id in routes.into):
         raise _needs_one(f"{name} is an end of a router", field)
-    queue = next((each for each in catalog.by_id.values() if each.config.dead_letter == name), None)
+    queue = queue_with_dead_letter(catalog, name)
     if queue is not None:
-        raise _needs_one(f"{name} takes the dead letters of {queue.name}", field)
+        refuse_dead_letters(name, queue.name)
 
 
 def check_unpartitioned(catalog: Catalog, name: str, what: str, field: str) -> None:
     """Raises TopicIncompatible for a topic with several partitions; `what` says what such a topic cannot be."""
     if name in catalog.partitioned:
         raise _needs_one(f"{name} has several, so it cannot be {what}", field)
+
+
+def queue_with_dead_letter(catalog: Catalog, name: str) -> Topic | None:
+    """A queue whose dead letter topic has that name."""
+    return next((each for each in catalog.by_id.values() if each.config.dead_letter == name), None)
+
+
+def refuse_dead_letter(name: str, field: str) -> NoReturn:
+    """Raises TopicIncompatible: the topic has several partitions, so it cannot be a dead letter topic."""
+    raise _needs_one(f"{name} has several, so it takes no dead letters", field)
+
+
+def refuse_dead_letters(name: str, queue: str) -> NoReturn:
+    """Raises TopicIncompatible: the topic takes the dead letters of that queue, so it cannot have several
+    partitions."""
+    raise _needs_one(f"{name} takes the dead letters of {queue}", "partitions")
 
 
 def refuse_partitions(name: str, router: str) -> None:

@@ -113,6 +113,10 @@ class TopicAdmin:
         self.check_home: Callable[[str], None] = lambda name: None
         #: Raises for a topic that routers of other cells copy from or to; see `Routers.check_ends`.
         self.check_ends: Callable[[str, bool], Awaitable[None]] = _no_ends
+        #: The same for dead letter topics: of a topic that is one, and of a name (and the field that has it) that is to
+        #: be one. See `storage.queues.dead_letter_rules`.
+        self.check_takes_none: Callable[[str], Awaitable[None]] = _nothing
+        self.check_takes: Callable[[str, str], Awaitable[None]] = _nothing
 
     # -- creating ----------------------------------------------------------------------------------------------------
 
@@ -138,32 +142,55 @@ class TopicAdmin:
         `keep_partitions`: an existing topic keeps its number of partitions, whatever `config` says.
         """
         check_topic_name(name)
-        config = config.clamped()
-        check_cleanup(config)
-        is_checked = False
+
+        def wanted(topic: Topic | None) -> TopicConfig:
+            if keep_partitions and topic is not None:
+                return msgspec.structs.replace(config, partitions=topic.config.partitions)
+            return config
+
+        return await self._put(name, wanted)
+
+    async def _put(self, name: str, wanted: Callable[[Topic | None], TopicConfig]) -> bool:
+        """`wanted` returns the new config of the topic as it is now. Nothing else changes it between that call and the
+        change: after a wait, `wanted` is called again."""
+        catalog, asked = self._logs.catalog, (False, None)
         while True:
-            topic = self._logs.catalog.topics.get(name)
-            if topic is None:
-                check_partitions(self._logs.catalog, self._logs.options, name, config, None)
-                if await self._create(name, config):
-                    return True
-                continue
-            changing = self._logs.changing.get(topic.topic_id)
+            topic = catalog.topics.get(name)
+            changing = None if topic is None else self._logs.changing.get(topic.topic_id)
             if changing is not None:
                 await asyncio.wait([changing])
-            elif not is_checked and not keep_partitions and config.partitions > topic.config.partitions == 1:
-                await self.check_ends(name, True)
-                is_checked = True
-            else:
+                continue
+            config = wanted(topic).clamped()
+            check_cleanup(config)
+            if topic is not None and topic.config.type is not config.type:
+                raise TopicIncompatible(f"{name} is a {topic.config.type}; its type cannot be changed.", field="type")
+            check_partitions(catalog, self._logs.options, name, config, topic)
+            if (question := self._question(config, topic)) != asked:
+                await self._ask_elsewhere(name, *question, is_new=topic is None)
+                asked = question
+            elif topic is not None:
                 break
-        if topic.config.type is not config.type:
-            raise TopicIncompatible(f"{name} is a {topic.config.type}; its type cannot be changed.", field="type")
-        if keep_partitions:
-            config = msgspec.structs.replace(config, partitions=topic.config.partitions)
-        check_partitions(self._logs.catalog, self._logs.options, name, config, topic)
+            elif await self._create(name, config):
+                return True
         if any(self._differs(each, config) for each in (topic, *topic.others)):
             await self.exclusively((topic, *topic.others), self._change_all(topic, config))
         return False
+
+    @staticmethod
+    def _question(config: TopicConfig, topic: Topic | None) -> tuple[bool, str | None]:
+        """What other cells have to be asked before a topic has this config: whether it gets several partitions, and its
+        new dead letter topic."""
+        before = None if topic is None else topic.config
+        dead_letter = None if before is not None and before.dead_letter == config.dead_letter else config.dead_letter
+        return config.partitions > 1 and (before is None or before.partitions == 1), dead_letter
+
+    async def _ask_elsewhere(self, name: str, grows: bool, dead_letter: str | None, *, is_new: bool) -> None:
+        if grows:
+            if not is_new:  # routers end with their topic
+                await self.check_ends(name, True)
+            await self.check_takes_none(name)
+        if dead_letter is not None:
+            await self.check_takes(dead_letter, "dead_letter")
 
     async def alter(self, name: str, changed: Callable[[TopicConfig], TopicConfig]) -> None:
         """Replace the config of a topic by the result of `changed`; durable on return.
@@ -171,13 +198,8 @@ class TopicAdmin:
         No other change comes between reading and writing the config, and a topic that is being deleted is not created
         again. Raises TopicNotFound, and the errors of `changed` and `put`.
         """
-        while True:
-            topic = self._logs.topic(name)
-            changing = self._logs.changing.get(topic.topic_id)
-            if changing is None:
-                await self.put(name, changed(topic.config))  # it holds back other changes before it waits for anything
-                return
-            await asyncio.wait([changing])
+        self._logs.topic(name)
+        await self._put(name, lambda _: changed(self._logs.topic(name).config))
 
     def _differs(self, topic: Topic, config: TopicConfig) -> bool:
         # The next start may find a change in a stopped shard that is not visible here.
@@ -295,6 +317,7 @@ class TopicAdmin:
         if config.partitions > topic.config.partitions == 1:
             # A router may have come meanwhile. One that comes now waits for this change, and finds the partitions.
             await self.check_ends(topic.name, False)
+            await self.check_takes_none(topic.name)
         await self.placements.hold(topic, config)
         made = await self._create_partitions(topic, config, topic.config.partitions, placement)
         before = topic.others
@@ -624,6 +647,10 @@ def _placement_nodes(placement: Placement | None) -> list[str]:
 
 async def _no_ends(topic: str, look: bool) -> None:
     """For an engine that is not a cell: its catalog has all routers."""
+
+
+async def _nothing(*_: str) -> None:
+    """An engine that is no cell: its catalog has all queues."""
 
 
 async def _wait_deleted(pending: list[asyncio.Future[int | None]]) -> None:

@@ -201,7 +201,6 @@ async def test_there_is_a_limit(client: httpx.AsyncClient) -> None:
     refused(await client.put("/v0/topics/orders", json={"partitions": 1025}), 400, "invalid_request", "partitions")
 
 
-@pytest.mark.one_cell("a dead letter topic in another cell is looked at when the first job dies")
 async def test_queues_routers_and_dead_letter_topics_refuse_several_partitions(client: httpx.AsyncClient) -> None:
     refused(await client.put("/v0/topics/q", json={"type": "queue", "partitions": 2}), 409, "topic_exists_incompatible")
     await make(client)

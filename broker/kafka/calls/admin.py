@@ -48,7 +48,7 @@ from storage.records import address
 
 if TYPE_CHECKING:
     from broker.kafka.node import Cells
-    from storage.state import Topic
+    from storage.state import Catalog, Topic
 
 MAX_PARTITIONS: Final = 1024
 #: From this version on, DeleteTopics may name topics by id.
@@ -214,34 +214,45 @@ async def _grow(call: Call, wanted: CreatePartitionsTopic, *, dry: bool) -> None
 
 
 async def describe_log_dirs(call: Call, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
-    """One directory, and the live bytes of each partition."""
+    """One directory, and the live bytes of each partition in it: those of this cell, as clients ask each node."""
     if not cluster.may(call.access, READ):
         return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    catalog = call.broker.engine.catalog
+    foreign = {parts[0].title: parts async for parts in in_slices(catalog.foreign_parts())}
     found: list[DescribeLogDirsTopic] = []
     if request.topics is None:
         for page in cluster.pages(call.broker.engine, call.access):
-            found += [_sizes(call, topic, None) async for topic in in_slices(page)]
+            found += [_sizes(topic.name, _partitions(catalog, topic), None) async for topic in in_slices(page)]
+        async for title in in_slices(sorted(foreign)):
+            if cluster.may(call.access, READ, title):
+                found.append(_sizes(title, foreign[title], None))
     else:
         async for wanted in in_slices(request.topics):
-            topic = call.broker.engine.catalog.topics.get(wanted.topic) if is_topic_name(wanted.topic) else None
-            if topic is not None and not topic.provisional and cluster.may(call.access, READ, topic.name):
-                found.append(_sizes(call, topic, wanted.partitions))
+            topic = catalog.topics.get(wanted.topic) if is_topic_name(wanted.topic) else None
+            if topic is not None and topic.provisional:
+                continue
+            parts = _partitions(catalog, topic) if topic is not None else foreign.get(wanted.topic)
+            if parts is not None and cluster.may(call.access, READ, wanted.topic):
+                found.append(_sizes(wanted.topic, parts, wanted.partitions))
     directory = call.broker.settings.data_dir.absolute()
     disk = await asyncio.to_thread(shutil.disk_usage, directory)
     result = DescribeLogDirsResult(log_dir=str(directory), topics=found, total_bytes=disk.total, usable_bytes=disk.free)
     return DescribeLogDirsResponse(results=[result])
 
 
-def _sizes(call: Call, topic: Topic, wanted: list[int] | None) -> DescribeLogDirsTopic:
-    topics = call.broker.engine.catalog.topics
-    numbers = range(topic.config.partitions)
-    parts = {number: topics.get(address(topic.name, number)) for number in numbers if not wanted or number in wanted}
+def _partitions(catalog: Catalog, topic: Topic) -> list[Topic]:
+    """Those in this cell of a topic of this cell."""
+    found = (catalog.topics.get(address(topic.name, number)) for number in range(topic.config.partitions))
+    return [part for part in found if part is not None]
+
+
+def _sizes(name: str, parts: list[Topic], wanted: list[int] | None) -> DescribeLogDirsTopic:
     return DescribeLogDirsTopic(
-        name=topic.name,
+        name=name,
         partitions=[
-            DescribeLogDirsPartition(partition_index=number, partition_size=part.log.bytes)
-            for number, part in parts.items()
-            if part is not None
+            DescribeLogDirsPartition(partition_index=part.partition, partition_size=part.log.bytes)
+            for part in parts
+            if not wanted or part.partition in wanted
         ],
     )
 

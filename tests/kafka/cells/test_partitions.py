@@ -27,6 +27,9 @@ from broker.kafka.messages.topics import (
     DeleteTopicsDeleteTopicState,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
+    DescribeLogDirsDescribableLogDirTopic,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
 )
 from broker.kafka.names import consumer_name
 from tests.kafka.asking import a_batch, by_id, fetch, fetched, produce
@@ -70,6 +73,21 @@ async def test_each_leader_takes_and_gives_the_records_of_its_partitions(cells: 
                 wire.send(ApiKey.FETCH, BY_ID, by_id(BY_ID, (topic_id, partition, 0)))
                 [same] = await fetched(wire, BY_ID)
                 assert (same.error_code, same.high_watermark) == (0, 1)
+
+
+async def test_each_node_says_how_large_its_partitions_are(cells: Several) -> None:
+    assert await create(cells, [TOPIC], at=0, partitions=PARTITIONS) == [0]
+    for partition in range(PARTITIONS):
+        await produce(await cells.wire(cell_of(partition)), (TOPIC, partition, a_batch(b"%d" % partition)))
+    named = DescribeLogDirsRequest(topics=[DescribeLogDirsDescribableLogDirTopic(topic=TOPIC, partitions=[0, 1, 2, 3])])
+    for at in range(CELLS):
+        for request in (DescribeLogDirsRequest(topics=None), named):
+            found = await cells.ask(at, ApiKey.DESCRIBE_LOG_DIRS, 4, request, DescribeLogDirsResponse)
+            [topic] = found.results[0].topics
+            assert topic.name == TOPIC
+            here = [partition for partition in range(PARTITIONS) if cell_of(partition) == at]
+            assert [each.partition_index for each in topic.partitions] == here
+            assert all(each.partition_size for each in topic.partitions)
 
 
 async def test_any_node_deletes_records_of_all_partitions(cells: Several) -> None:
