@@ -181,5 +181,6 @@ class StorageSettings(BaseSettings):
 
     def storage_options(self, cell: int | None = None) -> Options:
         """The options of the engine, or of that cell of a set."""
-        given = {field.name: getattr(self, field.name) for field in fields(Options) if field.name != "cell"}
+        own = (field.name for field in fields(Options) if field.name in type(self).model_fields)
+        given = {name: getattr(self, name) for name in own if name != "cell"}
         return msgspec.convert({**given, "cell": cell}, Options)
