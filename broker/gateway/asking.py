@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from broker.api import Request
+from broker.cells import PeerUnavailable
 from broker.content import Answer
 from broker.gateway.forward import Forwarder, changes
 from broker.gateway.heads import Head, front, with_body
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 OK: Final = 200
 _OF_THE_KEY: Final = frozenset({401, 403})
+#: How long a cell may take for its part of a list of everything. The next such list waits meanwhile.
+LIST_S: Final = 20.0
 #: The largest answer from a cell that is merged.
 MOST_BYTES: Final = 256 << 20
 
@@ -48,6 +51,8 @@ class Asking:
     def __init__(self, gateway: Gateway, forwarder: Forwarder) -> None:
         self._gateway = gateway
         self._forwarder = forwarder
+        #: Held while a list of everything is collected and merged: the gateway has the answers for one at a time.
+        self.whole_lists = asyncio.Lock()
 
     @property
     def cells(self) -> int:
@@ -63,9 +68,10 @@ class Asking:
         target: bytes | None = None,
         body: Any = None,
         headers: Mapping[bytes, bytes] | None = None,
+        patience_s: float | None = None,
     ) -> Part:
-        """Send the client's request to one cell, with the changes given here, and return the answer. Raises
-        PeerUnavailable."""
+        """Send the client's request to one cell, with the changes given here, and return the answer. `patience_s`: how
+        long the cell may take. Raises PeerUnavailable."""
         given = {**request.headers, **(headers or {})}
         given.pop(b"accept-encoding", None)  # an answer that is merged must not be compressed
         given.pop(b"content-encoding", None)
@@ -78,10 +84,14 @@ class Asking:
             given[b"content-type"] = b"application/json"
         used = (method or request.scope["method"]).replace("HEAD", "GET").encode()
         data = with_body(front(used, target, list(given.items())), encoded)
-        exchange = await self._forwarder.begin(cell, data, changes=changes(request))
+        exchange = await self._forwarder.begin(cell, data, changes=changes(request.operation))
         try:
-            head = await exchange.head()
-            return Part(cell, head, await exchange.body(MOST_BYTES))
+            async with asyncio.timeout(patience_s):
+                head = await exchange.head()
+                return Part(cell, head, await exchange.body(MOST_BYTES))
+        except TimeoutError:
+            exchange.close()
+            raise PeerUnavailable(cell, "unknown" if changes(request.operation) else "none") from None
         except BaseException:
             exchange.close()
             raise

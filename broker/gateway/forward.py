@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from broker.api import ClientGone, Request
-from broker.auth import READ
+from broker.auth import READ, WRITE
 from broker.cells import PeerUnavailable
 from broker.content import Answer, Streamed
 from broker.gateway.exchange import Exchange
@@ -24,6 +24,7 @@ from broker.gateway.heads import NOT_MINE, WITHOUT_BODY, Head, framed, front, wi
 from broker.memory import SMALL
 
 if TYPE_CHECKING:
+    from broker.api import Operation
     from broker.gateway.gateway import Gateway
 
 #: How many `not_mine` answers a request follows.
@@ -105,7 +106,7 @@ class Forwarder:
     async def _whole(self, request: Request, cell: int, topic: str | None, data: bytes) -> Answer:
         """Send a request whose body has arrived completely."""
         for left in range(MAX_FOLLOWED, -1, -1):
-            exchange = await self.begin(cell, data, changes=changes(request), bodiless=_is_head(request))
+            exchange = await self.begin(cell, data, changes=changes(request.operation), bodiless=_is_head(request))
             try:
                 head = await request.unless_gone(exchange.head())
                 if head.status != NOT_MINE or topic is None:
@@ -124,7 +125,7 @@ class Forwarder:
     ) -> Answer:
         """Send a request while its body still arrives. The cell may answer before the end of the body."""
         head, is_chunked = framed(front, request.headers)
-        exchange = await self.begin(cell, head, changes=changes(request))
+        exchange = await self.begin(cell, head, changes=changes(request.operation))
         exchange.is_sending = True
         sending = asyncio.create_task(_send(exchange, start, pieces, chunked=is_chunked))
         answering = asyncio.create_task(exchange.head())
@@ -190,10 +191,13 @@ def request_front(request: Request, target: bytes | None = None) -> bytes:
     return front(scope["method"].encode(), target, list(request.headers.items()))
 
 
-def changes(request: Request) -> bool:
-    """Whether the request may change something."""
-    operation = request.operation
-    return operation is None or (operation.method != "GET" and not operation.rule.scopes <= READ)
+def changes(operation: Operation | None) -> bool:
+    """Whether a request for this operation may change something. A GET may, if it needs more than to read: consumers
+    read and commit, and workers claim jobs."""
+    if operation is None:
+        return True
+    scopes = operation.rule.scopes
+    return bool(scopes & WRITE) if operation.method == "GET" else not scopes <= READ
 
 
 def _is_head(request: Request) -> bool:

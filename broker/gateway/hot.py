@@ -16,11 +16,10 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from broker.api import MAX_HOT_BODY_BYTES, Dispatcher, Owner, Request, Sent, direct_target, request_id
-from broker.auth import READ
 from broker.cells import PeerUnavailable, address_in
 from broker.content import Answer, BodyTooSlow
 from broker.gateway.exchange import Exchange
-from broker.gateway.forward import MAX_FOLLOWED, answered, cell_in
+from broker.gateway.forward import MAX_FOLLOWED, answered, cell_in, changes
 from broker.gateway.heads import END, NOT_MINE, front, length_of, with_body
 from broker.memory import SMALL
 from storage import ShuttingDown
@@ -236,7 +235,7 @@ class HotCall:
         link, self._link = self._link, None
         assert link is not None
         target, forwards = self.target, self._forwards
-        exchange = Exchange(link, self.cell, changes=self._changes, received=data)
+        exchange = Exchange(link, self.cell, changes=changes(self.target.operation), received=data)
         request = Request(forwards.gateway, self.headers, target.query)
         request.route, request.operation, request.values = target.route, target.operation, target.values
         request.template = target.route.template
@@ -248,11 +247,7 @@ class HotCall:
     def lost(self) -> None:
         """The connection to the cell ended before the answer."""
         self._link = None
-        self.fail(PeerUnavailable(self.cell, "unknown" if self._changes else "none"))
-
-    @property
-    def _changes(self) -> bool:
-        return not self.target.operation.rule.scopes <= READ
+        self.fail(PeerUnavailable(self.cell, "unknown" if changes(self.target.operation) else "none"))
 
     def fail(self, error: Exception) -> None:
         """Answer with an error. Never raises."""

@@ -3,20 +3,19 @@ Proxy."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import msgspec
 
 from broker.api import Request
-from broker.content import Answer
-from broker.gateway.asking import Asking, Part, refused
+from broker.content import Answer, in_slices, yield_to_loop
+from broker.gateway.asking import LIST_S, Asking, Part, refused
 from broker.service import topics
 
 _object: Final[msgspec.json.Decoder[dict[str, msgspec.Raw]]] = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _array: Final[msgspec.json.Decoder[list[msgspec.Raw]]] = msgspec.json.Decoder(list[msgspec.Raw])
 _strings: Final[msgspec.json.Decoder[list[str]]] = msgspec.json.Decoder(list[str])
-_v3: Final[msgspec.json.Decoder[dict[str, Any]]] = msgspec.json.Decoder(dict[str, Any])
 
 
 class _Topic(msgspec.Struct):
@@ -27,8 +26,18 @@ class _Router(msgspec.Struct):
     router: str
 
 
+class _Entry(msgspec.Struct):
+    """What the entries of lists of the REST Proxy are sorted by: topics by name, replicas by topic and partition,
+    groups by name."""
+
+    topic_name: str = ""
+    partition_id: int = 0
+    consumer_group_id: str = ""
+
+
 _topic = msgspec.json.Decoder(_Topic)
 _router = msgspec.json.Decoder(_Router)
+_entry = msgspec.json.Decoder(_Entry)
 
 
 class Lists:
@@ -48,6 +57,7 @@ class Lists:
         parts = await request.unless_gone(self._asking.ask_all(request))
         if (refusal := refused(parts)) is not None:
             return refusal.to_client(request)
+        await request.broker.memory.begin_alone()
         decoded = [_object.decode(part.body) for part in parts]
         # A router that several cells list is shown once.
         entries = {name_of(raw): raw for each in decoded for raw in _array.decode(each[field])}
@@ -63,27 +73,42 @@ class Lists:
 
     async def proxy_topics(self, request: Request) -> Answer:
         """The names of all topics (v2)."""
-        parts = await request.unless_gone(self._asking.ask_all(request))
-        if (refusal := refused(parts)) is not None:
-            return refusal.to_client(request)
-        names = sorted({name for part in parts for name in _strings.decode(part.body)}, key=str.encode)
-        return _like(parts[0], msgspec.json.encode(names))
+        return await request.unless_gone(self._whole(request, _names))
 
     async def proxy_list(self, request: Request) -> Answer:
         """A list of v3: the `data` of all cells."""
-        parts = await request.unless_gone(self._asking.ask_all(request))
-        if (refusal := refused(parts)) is not None:
-            return refusal.to_client(request)
-        decoded = [_v3.decode(part.body) for part in parts]
-        found = {_key(entry): entry for each in decoded for entry in each["data"]}
-        data = [found[key] for key in sorted(found)]
-        return _like(parts[0], msgspec.json.encode({**decoded[0], "data": data}))
+        return await request.unless_gone(self._whole(request, _entries))
+
+    async def _whole(self, request: Request, merge: Callable[[list[Part]], Awaitable[bytes]]) -> Answer:
+        async with self._asking.whole_lists:
+            parts = await self._asking.ask_all(request, patience_s=LIST_S)
+            if (refusal := refused(parts)) is not None:
+                return refusal.to_client(request)
+            head = parts[0].head
+            body = await merge(parts)
+        return Answer(body, headers=head.shared(), content_type=head.header(b"content-type", b"application/json"))
 
 
-def _key(entry: Mapping[str, Any]) -> tuple[str, int, str]:
-    """The sort key of an entry: topics by name, replicas by topic and partition, groups by name."""
-    return entry.get("topic_name", ""), entry.get("partition_id", 0), entry.get("consumer_group_id", "")
+async def _names(parts: list[Part]) -> bytes:
+    names: set[str] = set()
+    for part in parts:
+        await yield_to_loop()
+        names.update(_strings.decode(part.body))
+    await yield_to_loop()
+    return msgspec.json.encode(sorted(names, key=str.encode))
 
 
-def _like(part: Part, body: bytes) -> Answer:
-    return Answer(body, headers=part.head.shared(), content_type=part.head.header(b"content-type", b"application/json"))
+async def _entries(parts: list[Part]) -> bytes:
+    """The entries stay as they are. Other requests run between slices of them."""
+    found: dict[tuple[str, int, str], msgspec.Raw] = {}
+    first: dict[str, msgspec.Raw] = {}
+    for part in reversed(parts):
+        await yield_to_loop()
+        first = _object.decode(part.body)
+        async for raw in in_slices(_array.decode(first["data"])):
+            entry = _entry.decode(raw)
+            found[entry.topic_name, entry.partition_id, entry.consumer_group_id] = raw
+    await yield_to_loop()
+    data = [found[key] for key in sorted(found)]
+    await yield_to_loop()
+    return msgspec.json.encode({**first, "data": data})

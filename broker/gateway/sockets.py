@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import secrets
 from contextlib import AsyncExitStack
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
@@ -157,6 +158,8 @@ class Conversation:
         self._ended = asyncio.Event()
         self._code = _GOING_AWAY
         self._numbers = itertools.count(1)
+        #: Begins the request_id of each part of a split command. No client can know it.
+        self._mark = f"gateway-{secrets.token_hex(8)}-"
         #: Split commands by the request_id that the cells got.
         self._divided: dict[str, _Divided] = {}
         self._word = frames.EITHER
@@ -250,7 +253,7 @@ class Conversation:
     async def _divide(self, text: str, starts: dict[str, Any], by_cell: dict[int, dict[str, Any]]) -> None:
         """Send each cell its own part of a command."""
         whole = _object.decode(text)
-        number = f"gateway-{next(self._numbers)}"
+        number = f"{self._mark}{next(self._numbers)}"
         self._divided[number] = _Divided(starts, by_cell, whole.pop("request_id", msgspec.UNSET))
         whole.pop("topic", None)
         ends = whole.get("op", whole.get("type")) == _UNSUBSCRIBE
@@ -285,10 +288,10 @@ class Conversation:
 
     async def _is_part(self, cell: int, message: str) -> bool:
         """Whether the message answers a part of a split command. If so, later events wait for the other parts."""
-        if '"gateway-' not in message[:200]:
+        if self._mark not in message[:200]:
             return False
         number = _reply.decode(message).request_id
-        divided = self._divided.get(number)
+        divided = self._divided.get(number) if isinstance(number, str) else None
         if divided is None:
             return False
         divided.answers[cell] = _object.decode(message)

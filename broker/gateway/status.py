@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -16,9 +16,9 @@ import kernel
 from broker import VERSION
 from broker.api import Request
 from broker.cells import PeerUnavailable, read_restarts
-from broker.content import Answer, prefers_json
+from broker.content import Answer, in_slices, prefers_json, yield_to_loop
 from broker.gateway.addresses import addresses, host_of
-from broker.gateway.asking import Asking, Part, refused
+from broker.gateway.asking import LIST_S, Asking, Part, refused
 from broker.gateway.heads import front, with_body
 from broker.gateway.state import State
 from broker.telemetry import METRICS, as_text, process
@@ -32,6 +32,8 @@ _TEXT: Final = b"text/plain; version=0.0.4; charset=utf-8"
 #: How often the cells are asked for their state, and how long one may take to answer.
 LOOK_S: Final = 1.0
 PATIENCE_S: Final = 2.0
+#: Bytes of samples that get their label before other requests run.
+_SLICE_BYTES: Final = 64 * 1024
 _NAME: Final = re.compile(rb"^([a-zA-Z_:][a-zA-Z0-9_:]*)(\{?)", re.MULTILINE)
 _FAMILY: Final = b"# HELP "
 _ASK_READY: Final = with_body(front(b"GET", b"/v0/ready", [(b"host", b"localhost")]), b"")
@@ -93,7 +95,7 @@ class Status:
         """The set is ready when all cells are. Raises PeerUnavailable, ShuttingDown."""
         if self._gateway.stopping:
             raise ShuttingDown
-        parts = await request.unless_gone(self._asking.ask_all(request, target=b"/v0/ready"))
+        parts = await request.unless_gone(self._asking.ask_all(request, target=b"/v0/ready", patience_s=PATIENCE_S))
         if (refusal := refused(parts)) is not None:
             return refusal.to_client(request)
         topics = sum(msgspec.json.decode(part.body)["topics"] for part in parts)
@@ -123,7 +125,7 @@ class Status:
         """The metrics of all cells that answer, with a label `cell`, and those of the gateway."""
         async with self._scraping:
             asked = (self._try_ask(request, cell.number) for cell in self._gateway.upstreams)
-            parts = [part for part in await asyncio.gather(*asked) if part is not None]
+            parts = [part for part in await request.unless_gone(_all(asked)) if part is not None]
             if (refusal := refused(parts)) is not None:
                 return refusal.to_client(request)
             if prefers_json(request.headers.get(b"accept", b"")):
@@ -134,7 +136,7 @@ class Status:
 
     async def _try_ask(self, request: Request, number: int) -> Part | None:
         try:
-            return await self._asking.ask(request, number)
+            return await self._asking.ask(request, number, patience_s=LIST_S)
         except PeerUnavailable:
             return None
 
@@ -150,6 +152,10 @@ class Status:
         yield from gateway.http_metrics.families()
 
 
+async def _all(asked: Iterable[Coroutine[Any, Any, Part | None]]) -> list[Part | None]:
+    return [*await asyncio.gather(*asked)]
+
+
 async def _as_text(texts: list[tuple[bytes, bytes]]) -> bytes:
     """Render the families of all cells, each once with the samples of every cell. Yields to other tasks between
     families."""
@@ -162,8 +168,13 @@ async def _as_text(texts: list[tuple[bytes, bytes]]) -> bytes:
             name = block[: block.find(b" ")]
             help_line, type_line, lines = block.split(b"\n", 2)
             heads.setdefault(name, b"%b%b\n%b\n" % (_FAMILY, help_line, type_line))
-            labelled = _NAME.sub(lambda found, to=replacement: _labelled(found, to), lines)
-            samples.setdefault(name, []).append(labelled)
+            labelled = samples.setdefault(name, [])
+            at = 0
+            while at < len(lines):
+                end = lines.find(b"\n", at + _SLICE_BYTES) + 1 or len(lines)
+                labelled.append(_NAME.sub(lambda found, to=replacement: _labelled(found, to), lines[at:end]))
+                at = end
+                await yield_to_loop()
     return b"".join(heads[name] + b"".join(found) for name, found in samples.items())
 
 
@@ -174,10 +185,25 @@ def _labelled(found: re.Match[bytes], replacement: bytes) -> bytes:
 async def _as_json(parts: list[Part]) -> bytes:
     families: dict[str, dict[str, Any]] = {}
     for part in parts:
-        for family in msgspec.json.decode(part.body)["metrics"]:
-            await asyncio.sleep(0)
-            for sample in family["samples"]:
+        for raw in _metrics.decode(part.body).metrics:
+            await yield_to_loop()
+            family = _family.decode(raw)
+            name = msgspec.json.decode(family["name"], type=str)
+            known = families.setdefault(name, {**family, "samples": []})
+            async for each in in_slices(_samples.decode(family["samples"]), each=_SAMPLE_BYTES):
+                sample = _sample.decode(each)
                 sample["labels"] = {"cell": str(part.cell), **sample["labels"]}
-            known = families.setdefault(family["name"], {**family, "samples": []})
-            known["samples"] += family["samples"]
+                known["samples"].append(msgspec.Raw(msgspec.json.encode(sample)))
     return msgspec.json.encode({"metrics": [*families.values()]})
+
+
+class _Metrics(msgspec.Struct):
+    metrics: list[msgspec.Raw]
+
+
+#: What the label of one sample counts for in a slice.
+_SAMPLE_BYTES: Final = 1024
+_metrics = msgspec.json.Decoder(_Metrics)
+_family: Final[msgspec.json.Decoder[dict[str, msgspec.Raw]]] = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_samples: Final[msgspec.json.Decoder[list[msgspec.Raw]]] = msgspec.json.Decoder(list[msgspec.Raw])
+_sample: Final[msgspec.json.Decoder[dict[str, Any]]] = msgspec.json.Decoder(dict[str, Any])
