@@ -81,6 +81,20 @@ async def test_a_client_without_a_trusted_certificate_is_refused(
     assert len(fake.requests) == seen
 
 
+async def test_a_server_without_a_trusted_certificate_is_refused_with_advice(
+    url: str, monkeypatch: pytest.MonkeyPatch, fake: FakeBroker
+) -> None:
+    monkeypatch.delenv("SSL_CERT_FILE")
+    with Client(url, retry=NEVER) as client, pytest.raises(ConnectionFailed, match="ca_file") as caught:
+        client.health()
+    assert caught.value.outcome == "none"
+    async with AsyncClient(url, retry=NEVER) as other:
+        with pytest.raises(ConnectionFailed, match="ca_file") as caught:
+            await other.health()
+    assert caught.value.outcome == "none"
+    assert fake.requests == []
+
+
 def test_a_renewed_certificate_is_read_by_the_next_client(url: str, files: dict[str, Path], tmp_path: Path) -> None:
     cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
 

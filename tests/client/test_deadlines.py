@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -22,13 +23,16 @@ def mocked(fake: FakeBroker) -> Client:
 
 def test_a_deadline_ends_the_retries_of_all_calls_in_the_block(fake: FakeBroker) -> None:
     fake.troubles.extend([refused(503, "wal_saturated"), None] + [no_connection] * 100)
-    with mocked(fake) as client, within(0.3):
+    # Long enough for the first call on a crowded machine.
+    with mocked(fake) as client, within(3):
         client.append("t", [1])
+        ends_s = deadlines.ends_s()
         with pytest.raises(DeadlineExceeded, match="refused") as caught:
             client.append("t", [2])
         assert caught.value.outcome == "none"
         seen = len(fake.requests)
-        time.sleep(0.3)
+        while time.monotonic() < ends_s:
+            time.sleep(0.01)
         with pytest.raises(DeadlineExceeded):
             client.health()
         assert len(fake.requests) == seen
@@ -98,12 +102,12 @@ def silent_url(fake: FakeBroker) -> Iterator[str]:
 def test_a_try_in_progress_ends_at_the_deadline(silent_url: str, light: bool) -> None:
     sender = LightPool(silent_url, None, 30.0) if light else Pool(silent_url, None, 30.0)
     began = time.monotonic()
-    with Client(silent_url, sender=sender) as client, within(0.2), pytest.raises(DeadlineExceeded) as caught:
+    with Client(silent_url, sender=sender) as client, within(2), pytest.raises(DeadlineExceeded) as caught:
         client.append("t", [1])
     # The limit of a single attempt is thirty seconds.
     assert time.monotonic() - began < 20
     assert caught.value.outcome == "unknown"
-    assert "did not answer within 0." in str(caught.value)
+    assert re.search(r"did not answer within [01]\.", str(caught.value))
 
 
 async def test_a_watch_ends_at_the_deadline(fake: FakeBroker) -> None:

@@ -81,6 +81,8 @@ def headers(token: str | None) -> dict[str, str]:
 
 def unreachable(base: str, cause: str) -> str:
     """The message for a connection that could not be opened."""
+    if "CERTIFICATE_VERIFY_FAILED" in cause:
+        cause += "; ca_file, --cacert or SSL_CERT_FILE names the authority to trust"
     return f"No broker can be reached at {base} ({cause})."
 
 

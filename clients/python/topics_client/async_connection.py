@@ -6,6 +6,8 @@ A request needs a fraction of the processor time that it needs with httpx.
 from __future__ import annotations
 
 import asyncio
+import os
+import re
 import ssl
 from typing import cast
 
@@ -13,6 +15,8 @@ from topics_client import address
 from topics_client.http1 import Answer, NotHttp, head_of
 from topics_client.one_connection import CONNECT_S, KEEPALIVE_S, SMALL_BODY, TRUSTED_S, cause_of, is_ended
 from topics_client.wire import NoReply, Reply, Request
+
+_NUMBER = re.compile(r"\[Errno (\d+)\]")
 
 
 class AsyncConnection(asyncio.Protocol):
@@ -155,8 +159,7 @@ class AsyncSender:
                 limit_s = request.at_most(min(self._timeout, CONNECT_S))
                 connection = await opened(self._base, limit_s, self._tls)
             except (OSError, asyncio.TimeoutError) as error:
-                reason = "timed out" if isinstance(error, asyncio.TimeoutError) else cause_of(error)
-                return NoReply(reason=address.unreachable(self._base, reason), sent=False)
+                return NoReply(reason=address.unreachable(self._base, _why_not_opened(error)), sent=False)
         try:
             limit_s = request.at_most(self._timeout + request.wait_s)
             answer = await connection.exchange(head, request.body or b"", limit_s)
@@ -190,3 +193,12 @@ class AsyncSender:
             if connection.loop is loop:
                 return connection
         return None
+
+
+def _why_not_opened(error: Exception) -> str:
+    """In words for people. asyncio names the addresses that it has tried, and the number of the error."""
+    if isinstance(error, asyncio.TimeoutError):
+        return "timed out"
+    if (isinstance(error, OSError) and "Connect call failed" in str(error)) and (found := _NUMBER.search(str(error))):
+        return os.strerror(int(found[1]))
+    return cause_of(error)
