@@ -7,7 +7,6 @@ program uses it; `BlockingEngine` is for programs without an event loop.
 
 from storage import errors
 from storage.blocking import BlockingEngine
-from storage.cells import CellSet, cell_folder, home_cell, open_set, run_folder
 from storage.embedded import Record, RecordBatch
 from storage.engine import Engine
 from storage.errors import (
@@ -30,6 +29,7 @@ from storage.errors import (
 )
 from storage.offline import StoppedDirectory, StoppedLog, open_records
 from storage.options import MIB, IoBackend, Options, Recovery
+from storage.platform import CellSet, cell_folder, home_cell, open_set, run_folder
 from storage.records import (
     MAX_LEASE_MS,
     MIN_LEASE_MS,

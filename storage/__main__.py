@@ -11,10 +11,9 @@ import sys
 from collections.abc import Callable, Sequence
 
 from storage import StorageError
-from storage.cells import cell_folder, read_set
 from storage.inspect import LEGEND, DataDirectory, DumpOptions, Finding, NoSuchFile, NotADataDirectory, dump, verify
 from storage.offline.commands import add_to, run
-from storage.platform import PosixFileSystem
+from storage.platform import PosixFileSystem, cell_folder, read_set
 
 OK, WRONG, USAGE = 0, 1, 2
 

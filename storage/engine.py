@@ -25,7 +25,6 @@ import msgspec
 import structlog
 
 from storage.backup import Backups, BackupSource, Summary, collect_backups
-from storage.cells import refuse_set
 from storage.consumers import Consumers, Reclaim, collect_consumers
 from storage.embedded import (
     MAX_BYTES,
@@ -66,6 +65,7 @@ from storage.platform import (
     make_folders,
     open_format,
     put_format,
+    refuse_set,
     take_lock,
 )
 from storage.queues import DeadLetterRules, Queues, collect_queues

@@ -17,10 +17,20 @@ import msgspec
 from storage.backup import BackupRefused, Summary
 from storage.backup.restoring import Restored, cell_in, check_target, empty_directory, restore
 from storage.cells.making import write_entries
-from storage.cells.sets import CellSet, cell_folder, cell_folders, open_set, write_set
 from storage.engine import Engine
 from storage.options import Options
-from storage.platform import FileSystem, ensure_dir, layout, replace_file, take_lock
+from storage.platform import (
+    CellSet,
+    FileSystem,
+    cell_folder,
+    cell_folders,
+    ensure_dir,
+    layout,
+    open_set,
+    replace_file,
+    take_lock,
+    write_set,
+)
 from storage.records import MAX_CELLS
 from storage.segments.tiering import ColdStore
 

@@ -18,19 +18,23 @@ from typing import Any, Final
 
 import msgspec
 
-from storage.cells.sets import (
+from storage.engine import Engine
+from storage.errors import InvalidRequest, OpenError
+from storage.options import Options
+from storage.platform import (
     CELLS_FILE,
     INTENT_FILE,
     CellsDiffer,
     CellSet,
+    FileSystem,
     cell_folder,
+    ensure_dir,
     home_cell,
+    layout,
     read_set,
+    replace_file,
+    take_lock,
 )
-from storage.engine import Engine
-from storage.errors import InvalidRequest, OpenError
-from storage.options import Options
-from storage.platform import FileSystem, ensure_dir, layout, replace_file, take_lock
 from storage.records import MAX_CELLS
 from storage.segments import names
 from storage.topics import ENTRY_KIND, entry_cell

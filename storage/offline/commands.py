@@ -14,13 +14,12 @@ import structlog
 
 from storage.backup import Summary
 from storage.backup.restoring import Restored, restore
-from storage.cells import read_set
 from storage.cells.backing_up import back_up_set, is_backup_of_set, restore_set
 from storage.cells.making import MadeSet, make_set
 from storage.engine import Engine
 from storage.errors import AlreadyLocked, InvalidRequest, OpenError, StorageError
 from storage.options import Options
-from storage.platform import PosixFileSystem
+from storage.platform import PosixFileSystem, read_set
 from storage.segments.tiering import open_store
 
 OK, WRONG, USAGE = 0, 1, 2

@@ -1,9 +1,23 @@
-"""The machine below the engine: clock, file system, I/O backends, file names, worker processes.
+"""The machine below the engine: clock, file system, I/O backends, data directories and sets of them, other cells.
 
 The rest of storage gets these injected; no other code in storage makes a system call or reads the time.
 """
 
 from storage.platform import layout
+from storage.platform.cell_sets import (
+    CELLS_FILE,
+    INTENT_FILE,
+    CellsDiffer,
+    CellSet,
+    cell_folder,
+    cell_folders,
+    home_cell,
+    open_set,
+    read_set,
+    refuse_set,
+    run_folder,
+    write_set,
+)
 from storage.platform.clock import Clock, EngineTime, SystemClock
 from storage.platform.directory import (
     MAX_SHARDS,
@@ -42,9 +56,13 @@ from storage.platform.slices import in_slices
 
 __all__ = [
     "CALL_S",
+    "CELLS_FILE",
+    "INTENT_FILE",
     "MAX_SHARDS",
     "PACKED_FORMAT_VERSION",
     "Buffer",
+    "CellSet",
+    "CellsDiffer",
     "Clock",
     "EngineTime",
     "Era",
@@ -66,18 +84,26 @@ __all__ = [
     "SyncFailed",
     "SystemClock",
     "bound_heaps",
+    "cell_folder",
+    "cell_folders",
     "ensure_dir",
+    "home_cell",
     "in_slices",
     "layout",
     "make_folders",
     "new_format",
     "open_format",
+    "open_set",
     "put_format",
     "read_laid_out",
+    "read_set",
+    "refuse_set",
     "replace_file",
+    "run_folder",
     "take_lock",
     "write_buffers",
     "write_format",
     "write_laid_out",
+    "write_set",
     "write_whole",
 ]

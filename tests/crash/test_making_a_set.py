@@ -11,9 +11,8 @@ import pytest
 
 from storage import ENTRY_KIND, Durability, Engine, ReadQuery, TopicConfig
 from storage.cells.making import MadeSet, make_set
-from storage.cells.sets import INTENT_FILE, CellsDiffer, cell_folder, home_cell, open_set, read_set
 from storage.errors import OpenError
-from storage.platform import layout
+from storage.platform import INTENT_FILE, CellsDiffer, cell_folder, home_cell, layout, open_set, read_set
 from tests.conftest import is_soak
 from tests.support.crash_run import SMALL, run, until_crash
 from tests.support.crash_session import ROOT, Session

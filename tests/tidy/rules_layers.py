@@ -29,8 +29,8 @@ LAYERS: Final = {
         "consumers",
         "routers inspect",
         "backup embedded",
-        "engine cells",
-        "blocking",
+        "engine",
+        "cells blocking",
         "offline",
         "__init__",
         "__main__",
@@ -64,12 +64,6 @@ LAYERS: Final = {
 ROOT_FILES: Final = {
     "storage": frozenset({"__init__", "__main__", "engine", "errors", "options"}),
     "broker": frozenset({"__init__", "__main__", "cell", "endpoint", "lifecycle", "supervisor", "wiring"}),
-}
-#: In these layers, modules may import one another: the options know the errors, and the engine refuses the directory of
-#: a set, which only `storage.cells` opens, with engines.
-_LOOSE: Final = {
-    ("storage", LAYERS["storage"].index("errors options telemetry")),
-    ("storage", LAYERS["storage"].index("engine cells")),
 }
 _LAYER_OF: Final = {
     (folder, name): number
@@ -116,6 +110,6 @@ def layer_problems(source: Source) -> list[str]:
         if other == own:
             continue
         above = _LAYER_OF[folder, other] - layer
-        if above > 0 or (above == 0 and (folder, layer) not in _LOOSE):
+        if above >= 0:
             problems.append(f"{source.path}:{line} imports {name}: {other} is not below {own}")
     return problems

@@ -52,7 +52,7 @@ def test_an_import_to_a_higher_layer_is_reported(path: str, text: str) -> None:
             "storage/queues/queues.py",
             "from storage.state.log import Log\nfrom storage.queues.lease_queue import LeaseQueue",
         ),
-        ("storage/engine.py", "from storage.cells import refuse_set"),
+        ("storage/engine.py", "from storage.platform import refuse_set"),
         ("broker/wiring.py", "from storage.engine import Engine"),
         ("broker/api/dispatch.py", "from broker.wiring import Broker"),
         ("broker/lifecycle.py", "from broker import VERSION"),

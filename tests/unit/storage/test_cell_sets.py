@@ -12,9 +12,8 @@ from storage import ENTRY_KIND, Durability, Engine, NewRecord, Options, ReadQuer
 from storage.__main__ import main
 from storage.backup.errors import BackupDamaged, BackupRefused
 from storage.cells.backing_up import back_up_set, restore_set
-from storage.cells.sets import cell_folder, read_set
 from storage.errors import MetadataLost, OpenError
-from storage.platform import PosixFileSystem
+from storage.platform import PosixFileSystem, cell_folder, read_set
 from storage.records.ids import cell_of
 
 CELLS = 3

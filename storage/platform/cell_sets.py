@@ -18,7 +18,9 @@ import msgspec
 import xxhash
 
 from storage.errors import MetadataLost, OpenError, UnsupportedFormat
-from storage.platform import FileSystem, ensure_dir, layout, replace_file
+from storage.platform import layout
+from storage.platform.directory import ensure_dir, replace_file
+from storage.platform.filesystem import FileSystem
 
 CELLS_FILE: Final = "cells.json"
 #: The future content of CELLS_FILE, while an existing directory is made a set (`storage.cells.making`).
