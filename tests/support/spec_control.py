@@ -186,7 +186,7 @@ _TOPIC = {
 #: Field name (with ? when it may be absent) → what its value must be.
 CONTROL_FIELDS: dict[int, dict[str, Fits]] = {
     TOPIC_CREATE: _TOPIC,
-    CONFIG_UPDATE: _TOPIC,
+    CONFIG_UPDATE: {**_TOPIC, "renewed_at?": is_u64},
     TOPIC_DELETE: {"name": is_name},
     ROUTER_CREATE: {
         "router_id": is_seq,
@@ -195,6 +195,7 @@ CONTROL_FIELDS: dict[int, dict[str, Fits]] = {
         "source_id": is_seq,
         "dest_id": is_seq,
         "source_cursor": is_u64,
+        "source_epoch?": is_u64,
     },
     ROUTER_DELETE: {"router_id": is_seq},
     DELETE: {"before_seq?": is_u64, "match?": _match, "seqs?": _seqs, "bound_head": is_u64, "ack?": is_flag},
@@ -217,7 +218,7 @@ CONTROL_FIELDS: dict[int, dict[str, Fits]] = {
         "move?": _move,
         "producer?": _producer,
     },
-    ROUTER_CURSOR: {"router_id": is_seq, "source_seq": is_u64},
+    ROUTER_CURSOR: {"router_id": is_seq, "source_seq": is_u64, "source_epoch?": is_u64},
     CONSUMER: {
         "consumer_id": is_seq,
         "name": is_consumer_name,
