@@ -116,7 +116,8 @@ def are_routers(value: Any) -> bool:
 def _is_router(value: Any) -> bool:
     return (
         is_map(value)
-        and value.keys() == _FIELDS
+        and value.keys() - {"source_epoch"} == _FIELDS
+        and is_u64(value.get("source_epoch", 0))
         and ROUTER_NAME.fullmatch(value["name"]) is not None
         and is_map(value["definition"])
         and is_seq(value["router_id"])
