@@ -20,6 +20,7 @@ from broker.cells import home_cell
 from loadtest.compare import Ratio, ratio_of
 from loadtest.generator import Task
 from loadtest.measure import Target, generate, prepare, seen_in
+from loadtest.observed import used_s
 from loadtest.own_broker import OwnBroker, ask
 from loadtest.scenario import Scenario
 from topics_client import Client
@@ -44,6 +45,9 @@ class Way(msgspec.Struct, frozen=True, kw_only=True):
     #: generator (64 connections) or client (one request after the other).
     program: str
     ratio: Ratio
+    #: The same of requests for each second of processor time: of the set if the program is the generator, and of the
+    #: program if it is the client.
+    work: Ratio
 
 
 class _Cell(msgspec.Struct):
@@ -76,11 +80,11 @@ def measure(scenario: Scenario, cells: int, rounds: int) -> list[Way]:
         scenario = msgspec.structs.replace(scenario, topics=1, first_topic=found.topic)
         prepare(Target(host=own.host, port=own.port), scenario)
         ports = {AT_CELL: found.cell, GATEWAY: found.gateway}
-        rounds_seen: list[dict[tuple[str, str], float]] = []
+        rounds_seen: list[dict[tuple[str, str], tuple[float, float]]] = []
         for number in range(rounds + 1):
             seconds = scenario.seconds if number else 1.0
             load = msgspec.structs.replace(scenario, seconds=seconds)
-            seen: dict[tuple[str, str], float] = {}
+            seen: dict[tuple[str, str], tuple[float, float]] = {}
             for way in list(ports) if number % 2 else reversed(ports):
                 seen["generator", way] = _rate(own, ports[way], load)
             if scenario.kind == "append":
@@ -94,16 +98,23 @@ def measure(scenario: Scenario, cells: int, rounds: int) -> list[Way]:
         Way(
             name=way,
             program=program,
-            ratio=ratio_of("requests/s", [(seen[program, AT_CELL], seen[program, way]) for seen in rounds_seen]),
+            ratio=_ratio(rounds_seen, program, way, 0),
+            work=_ratio(rounds_seen, program, way, 1),
         )
         for program, way in rounds_seen[0]
         if way != AT_CELL
     ]
 
 
-def _client_rates(own: OwnBroker, found: Addresses, scenario: Scenario, seconds: float) -> dict[str, float]:
-    """1 / the median time of an append, by way. The ways take turns request by request: what else runs on the machine
-    delays all of them alike."""
+def _ratio(rounds: list[dict[tuple[str, str], tuple[float, float]]], program: str, way: str, which: int) -> Ratio:
+    return ratio_of("requests/s", [(seen[program, AT_CELL][which], seen[program, way][which]) for seen in rounds])
+
+
+def _client_rates(
+    own: OwnBroker, found: Addresses, scenario: Scenario, seconds: float
+) -> dict[str, tuple[float, float]]:
+    """1 / the median time of an append, and 1 / the processor time of the client for one, by way. The ways take turns
+    request by request: what else runs on the machine delays all of them alike."""
     topic = scenario.topic_names[0]
     records = [{"number": number, "text": "x" * scenario.record_bytes} for number in range(scenario.batch)]
     cell, gateway = (f"http://{own.host}:{port}" for port in (found.cell, found.gateway))
@@ -114,26 +125,33 @@ def _client_rates(own: OwnBroker, found: Addresses, scenario: Scenario, seconds:
     ):
         clients = {AT_CELL: at_cell, DIRECT: direct, GATEWAY: through}
         took: dict[str, list[float]] = {way: [] for way in clients}
+        worked = dict.fromkeys(clients, 0.0)
         for client in clients.values():
             for _ in range(3):  # so that the second has found the cell
                 client.append(topic, records)
         order, end = list(clients), time.monotonic() + seconds
         while time.monotonic() < end:
             for way in order:
-                begin = time.perf_counter()
+                begin, before = time.perf_counter(), time.thread_time()
                 clients[way].append(topic, records)
                 took[way].append(time.perf_counter() - begin)
+                worked[way] += time.thread_time() - before
             order.reverse()
-    return {way: 1 / statistics.median(times) for way, times in took.items()}
+    return {way: (1 / statistics.median(times), len(times) / worked[way]) for way, times in took.items()}
 
 
-def _rate(own: OwnBroker, port: int, scenario: Scenario) -> float:
+def _rate(own: OwnBroker, port: int, scenario: Scenario) -> tuple[float, float]:
+    """Requests a second, and for each second of processor time of cells and gateway."""
     with generate(Task(scenario=scenario, host=own.host, port=port)) as generator:
         assert generator.stdout is not None
-        seen = seen_in(generator.stdout.read().splitlines()[-1])
+        generator.stdout.readline()
+        before = sum(used_s(own.pid).values())
+        generator.stdout.readline()
+        used = sum(used_s(own.pid).values()) - before
+        seen = seen_in(generator.stdout.readline())
     if seen.failed:
         raise RuntimeError(f"requests failed: {seen.failed}")
-    return seen.requests / seen.seconds
+    return seen.requests / seen.seconds, seen.requests / max(used, 1e-9)
 
 
 def lines(name: str, ways: list[Way]) -> list[str]:
@@ -146,6 +164,8 @@ def lines(name: str, ways: list[Way]) -> list[str]:
             ratio = way.ratio
             found.append(
                 f"  {way.name:<22} {ratio.new:>9,.0f} requests/s: x {ratio.ratio:.2f} "
-                f"({ratio.lowest:.2f} to {ratio.highest:.2f})"
+                f"({ratio.lowest:.2f} to {ratio.highest:.2f}); by processor time of "
+                f"{'the set' if program == 'generator' else 'the client'} x {way.work.ratio:.2f} "
+                f"({way.work.lowest:.2f} to {way.work.highest:.2f})"
             )
     return found

@@ -8,7 +8,8 @@ generator runs there too, so with fewer cores than processes the set is slower t
 divides the cores between cells and gateways in the best way; each core gives 1 / (time per request) of what runs on it.
 It ignores disks, and assumes that all topics are equally busy.
 
-Then the ways to a cell are compared (`loadtest.cell_ways`).
+Then one topic with a partition in each cell is compared with one topic of one partition, for appends, and the ways to a
+cell with each other (`loadtest.cell_ways`).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from loadtest import cell_ways
 from loadtest.cell_ways import Way
 from loadtest.generator import Task
 from loadtest.measure import Target, generate, prepare, seen_in
-from loadtest.observed import cpu_of
+from loadtest.observed import used_s
 from loadtest.own_broker import OwnBroker
 from loadtest.report import keep
 from loadtest.scenario import Scenario
@@ -56,6 +57,9 @@ class Found(msgspec.Struct, kw_only=True):
     alone: Seen
     cells: Seen
     ways: list[Way]
+    #: One topic of a set: with one partition, and with one in each cell.
+    narrow: Seen | None = None
+    wide: Seen | None = None
 
 
 class Split(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,10 +101,17 @@ def main(arguments: list[str] | None = None) -> int:
         alone = run(scenario, {})
         cells = run(scenario, {"CELLS": str(options.cells), "GATEWAYS": "1"})
         print("\n".join(lines(name, alone, cells)), flush=True)
+        narrow = wide = None
+        if scenario.kind == "append":
+            settings = {"CELLS": str(options.cells), "GATEWAYS": "1"}
+            one = msgspec.structs.replace(scenario, topics=1)
+            narrow = run(one, settings)
+            wide = run(msgspec.structs.replace(one, partitions=options.cells), settings)
+            print("\n".join(spread_lines(name, options.cells, narrow, wide)), flush=True)
         ways = cell_ways.measure(scenario, options.cells, options.rounds) if options.rounds else []
         if ways:
             print("\n".join(cell_ways.lines(name, ways)), flush=True)
-        found[name] = Found(alone=alone, cells=cells, ways=ways)
+        found[name] = Found(alone=alone, cells=cells, ways=ways, narrow=narrow, wide=wide)
     if options.json is not None:
         command = shlex.join(["python", "-m", "loadtest.cells", *(sys.argv[1:] if arguments is None else arguments)])
         print(f"kept in {keep(options.json.stem, command, found, options.json.parent)}", file=sys.stderr)
@@ -116,9 +127,9 @@ def run(scenario: Scenario, settings: Mapping[str, str]) -> Seen:
         with generate(Task(scenario=scenario, host=own.host, port=own.port)) as generator:
             assert generator.stdout is not None
             generator.stdout.readline()
-            before = _used_s(own.pid)
+            before = used_s(own.pid)
             generator.stdout.readline()
-            after = _used_s(own.pid)
+            after = used_s(own.pid)
             seen = seen_in(generator.stdout.readline())
     finally:
         own.close()
@@ -129,26 +140,6 @@ def run(scenario: Scenario, settings: Mapping[str, str]) -> Seen:
     return Seen(rate=rate, cell_s=spent["cell"], gateway_s=spent["gateway"])
 
 
-def _used_s(pid: int) -> dict[str, float]:
-    """Processor seconds of the cells (or of the broker without cells), and of the gateways."""
-    used = {"cell": 0.0, "gateway": 0.0}
-    roles = {int(child): _role(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()}
-    if not any(roles.values()):
-        used["cell"] = cpu_of(pid).total_s
-    for child, role in roles.items():
-        if role:
-            used[role] += cpu_of(child).total_s
-    return used
-
-
-def _role(pid: str) -> str:
-    """The role of the process in a set; "" if it belongs to none."""
-    command = Path(f"/proc/{pid}/cmdline").read_bytes()
-    if b"--role" not in command:
-        return ""
-    return "gateway" if b"broker.gateway" in command else "cell"
-
-
 def lines(name: str, alone: Seen, cells: Seen) -> list[str]:
     """The report of one load."""
     found = [
@@ -156,12 +147,30 @@ def lines(name: str, alone: Seen, cells: Seen) -> list[str]:
         f"  one broker        {alone.rate:>9,.0f} requests/s, {1e6 * alone.cell_s:,.0f} us of processor each",
         f"  through a gateway {cells.rate:>9,.0f} requests/s (x {cells.rate / alone.rate:.2f}), "
         f"{1e6 * cells.cell_s:,.0f} us in a cell and {1e6 * cells.gateway_s:,.0f} us in the gateway each",
+        f"  by processor time, through the gateway: x {alone.cell_s / (cells.cell_s + cells.gateway_s):.2f}",
     ]
     for cores in CORES:
         split = best_split(cells, cores)
         found.append(
             f"  {cores:>2} cores: {split.rate:>9,.0f} requests/s with {split.cells} cells, {split.gateways} gateways: "
             f"x {split.rate * alone.cell_s:.1f} of one broker on one core"
+        )
+    return found
+
+
+def spread_lines(name: str, cells: int, narrow: Seen, wide: Seen) -> list[str]:
+    """The report of one topic whose partitions are in several cells. The model: a cell has one core, and more of them
+    share the work of a topic only if it has partitions there."""
+    found = [
+        f"{name}, one topic, through the gateway:",
+        f"  1 partition           {narrow.rate:>9,.0f} requests/s",
+        f"  {cells:>2} partitions, 1 a cell {wide.rate:>7,.0f} requests/s (x {wide.rate / narrow.rate:.2f})",
+    ]
+    for cores in CORES:
+        split = best_split(wide, cores)
+        found.append(
+            f"  {cores:>2} cores: {split.rate:>9,.0f} requests/s with a partition in each of {split.cells} cells: "
+            f"x {split.rate * narrow.cell_s:.1f} of one partition"
         )
     return found
 

@@ -78,7 +78,8 @@ class Load:
         elif scenario.kind == "read":
             self._requests = [read_requests(scenario, topic, host) for topic in topics]
         else:
-            self._requests = [[append_request(scenario, topic, host)] for topic in topics]
+            numbers = range(scenario.partitions)
+            self._requests = [[append_request(scenario, topic, host, each) for each in numbers] for topic in topics]
         self.measuring = False
         self.over = False
         self.latencies = array("d")

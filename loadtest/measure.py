@@ -52,7 +52,7 @@ class Measured(msgspec.Struct, kw_only=True):
 
 def prepare(target: Target, scenario: Scenario) -> None:
     """Create the topics again; for readers, with records in them."""
-    config = msgspec.json.encode({"durability": scenario.durability})
+    config = msgspec.json.encode({"durability": scenario.durability, "partitions": scenario.partitions})
     for name in scenario.topic_names:
         path = f"/v0/topics/{name}"
         _expect(target, "DELETE", path)

@@ -89,3 +89,23 @@ def wal_use(before: dict[str, float], after: dict[str, float]) -> WalUse:
         fsync_ms=1000 * grown("topics_wal_fsync_seconds_sum") / fsyncs if fsyncs else 0.0,
         bytes=grown("topics_wal_bytes_total"),
     )
+
+
+def used_s(pid: int) -> dict[str, float]:
+    """Processor seconds of the cells (or of the broker without cells), and of the gateways."""
+    used = {"cell": 0.0, "gateway": 0.0}
+    roles = {int(child): _role(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()}
+    if not any(roles.values()):
+        used["cell"] = cpu_of(pid).total_s
+    for child, role in roles.items():
+        if role:
+            used[role] += cpu_of(child).total_s
+    return used
+
+
+def _role(pid: str) -> str:
+    """The role of the process in a set; "" if it belongs to none."""
+    command = Path(f"/proc/{pid}/cmdline").read_bytes()
+    if b"--role" not in command:
+        return ""
+    return "gateway" if b"broker.gateway" in command else "cell"

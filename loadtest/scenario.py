@@ -34,6 +34,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     steady: bool = False
     #: Number of different tags, given to the records in turn; 0: records have no tag.
     tags: int = 0
+    #: Of each topic. Above 1, each connection writes to all of them in turn, by number.
+    partitions: int = 1
     #: Number of the first topic, so that two concurrent loads can use different topics.
     first_topic: int = 0
 
@@ -90,9 +92,11 @@ def request(method: str, path: str, body: bytes, host: str) -> bytes:
     )
 
 
-def append_request(scenario: Scenario, topic: str, host: str) -> bytes:
+def append_request(scenario: Scenario, topic: str, host: str, partition: int = 0) -> bytes:
     """A write to `topic`, PLACEHOLDER standing for its number."""
-    path = f"/v0/topics/{topic}" + ("" if scenario.seqs else "?return_seqs=false")
+    query = [] if scenario.seqs else ["return_seqs=false"]
+    query += [f"partition={partition}"] if scenario.partitions > 1 else []
+    path = f"/v0/topics/{topic}" + ("?" + "&".join(query) if query else "")
     return request("POST", path, append_body(scenario.batch, scenario.record_bytes, scenario.tags), host)
 
 
