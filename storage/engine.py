@@ -852,7 +852,7 @@ class Engine:
     def following(
         self, topic: str, consumer: str, *, wait_ms: float | None, max_bytes: int, skip_corrupt: bool
     ) -> Following:
-        """The batches behind `follow`."""
+        """The batches that `follow` iterates over."""
         return Following(self, topic, consumer, wait_ms=wait_ms, max_bytes=max_bytes, skip_corrupt=skip_corrupt)
 
     async def read_as(

@@ -45,7 +45,7 @@ class _Body(msgspec.Struct, eq=False):
 class Answer(_Body, kw_only=True, eq=False):
     """A whole answer: status, body and headers (content-length, request id and gzip are added when it is sent).
 
-    If the client has gone, `withdraw` is called instead of sending it: it gives back leases and the like.
+    If the client has gone, `withdraw` is called instead of sending it: it gives back leases, for example.
     """
 
     status: int = OK

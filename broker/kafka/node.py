@@ -53,7 +53,7 @@ class Peers(Protocol):
 
 
 class Role(Protocol):
-    """What the supervisor told the cell."""
+    """The role that the supervisor gave to the cell."""
 
     @property
     def set_id(self) -> str: ...

@@ -133,7 +133,7 @@ class Watcher(Generic[P]):
 
     def give_up(self, subscription: Subscription, error: StorageError) -> None:
         """A topic cannot be read further: tell the client, and continue with the other topics. A client that reconnects
-        with its id is told again, because the id is before the failure."""
+        with its id gets the error again, because the id is before the failure."""
         del self.subscriptions[subscription.name]
         self._behind.pop(subscription, None)
         subscription.end()

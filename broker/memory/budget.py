@@ -30,7 +30,7 @@ class Hold:
         self._budget.change(self, size)
 
     def release(self) -> None:
-        """The bytes are gone."""
+        """The bytes no longer exist."""
         self._budget.change(self, 0)
 
 

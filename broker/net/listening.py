@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from broker.net.handshakes import HandshakeQueue
 
 #: Connections that are accepted in one round of the loop. uvloop accepts one for each listening socket, so a client
-#: behind others would wait for as many rounds. Therefore a plain port has this many sockets. More of them would make
+#: after others would wait for as many rounds. Therefore a plain port has this many sockets. More of them would make
 #: each new connection more expensive, because it wakes them all.
 ACCEPTS: Final = 64
 #: The most connections that have sent nothing yet. Above that, the one that has been silent longest is closed.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Sources:
-    """See the module. For other cells, the answers are those that `look` got."""
+    """See the module. For other cells, `look` fetches the answers."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine

@@ -410,7 +410,7 @@ def segment_of(path: str) -> SegmentId | None:
 
 
 def empty_directory(fs: FileSystem, root: str, *, but: Sequence[str] = ()) -> None:
-    """Remove everything that a restore has put there. RESTORING goes last, once the rest is durably gone.
+    """Remove everything that a restore has put there. RESTORING is removed last, when the rest is durably gone.
 
     `but`: names that stay, such as `.lock` if the caller goes on to hold it: another process must find that very file.
     """

@@ -88,7 +88,7 @@ class CursorWriter:
     def _submit(
         self, seq: int, then: Callable[[], None] | None, behind: Sequence[control.Control] = ()
     ) -> asyncio.Future[int | None]:
-        """Submit the cursor frame, followed by the frames `behind`. Calls `then` when they are durable, even if the
+        """Submit the cursor frame, followed by the frames of `behind`. Calls `then` when they are durable, even if the
         caller is gone."""
         consumer = self._consumer
         frame = control.Consumer(consumer_id=consumer.consumer_id, name=consumer.name, event="cursor", seq=seq)
@@ -154,8 +154,8 @@ class CursorWriter:
     async def write_cursor(
         self, seq: int, then: Callable[[], None], behind: Sequence[control.Control] = ()
     ) -> asyncio.Future[int | None]:
-        """Submit a cursor frame with `seq` and the frames `behind` as one unit. The future completes when they are
-        durable and `then` has been called.
+        """Submit a cursor frame with `seq`, and the frames of `behind` after it, as one unit. The future completes when
+        they are durable and `then` has been called.
 
         The caller holds the lock until then. Raises Unavailable; then no frame was sent.
         """

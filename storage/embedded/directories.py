@@ -1,4 +1,4 @@
-"""The directories of engines: by a name below one folder, and those that engines of this process hold.
+"""The directories of engines: by a name below one folder, and the ones that engines of this process hold.
 
 The open ones are recorded to give a clear error when a directory is opened twice, and for forks.
 

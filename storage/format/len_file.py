@@ -39,7 +39,7 @@ def encode(first_seq: int, gen: int, data_bytes: int, payloads: array[int]) -> b
 
 
 def decode(content: bytes, first_seq: int, gen: int, data_bytes: int) -> array[int] | None:
-    """The payloads; None unless `content` is a whole, sound file of this segment."""
+    """The payloads; None unless `content` is a complete, undamaged file of this segment."""
     prefix, body = content[: PREFIX.size], content[HEADER_SIZE:]
     if len(content) < HEADER_SIZE or len(body) % 4:
         return None

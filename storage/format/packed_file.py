@@ -40,7 +40,7 @@ ROW = struct.Struct("<IQ")
 
 
 class PackedDamaged(ValueError):
-    """Not a whole, sound file of this segment. `offset`: where the damage shows."""
+    """The file is not a complete, undamaged one of this segment. `offset`: where the damage shows."""
 
     def __init__(self, offset: int, what: str) -> None:
         super().__init__(what)

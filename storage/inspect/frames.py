@@ -85,7 +85,7 @@ class FrameChecks:
         self._bytes = 0
 
     def forget(self) -> None:
-        """The next frame does not follow the last one: the files between are gone."""
+        """The next frame does not follow the last one: the files between them are missing."""
         self.drop_open_batch()
         self._logs.clear()
         self._segments.stale = True

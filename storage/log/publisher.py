@@ -176,7 +176,8 @@ class Publisher:
                     self.on_commit(log)
 
     def roll_back(self, shard: Shard) -> None:
-        """A write of this shard failed: its logs go back to what is published, and topics not yet created are gone."""
+        """A write of this shard failed: reset its logs to the published view, and remove topics that are not created
+        yet."""
         self._catalog.apply_deferred()
         shard.generation += 1
         for topic in list(self._catalog.topics.values()):

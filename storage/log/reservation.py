@@ -51,7 +51,7 @@ class Reservations:
             self._request(log, 0).add_done_callback(_ignore)
 
     def forget(self, topic_id: int) -> None:
-        """The log is gone."""
+        """The log was deleted."""
         self._steps.pop(topic_id, None)
 
     def _request(self, log: Log, records: int) -> asyncio.Future[int | None]:

@@ -260,7 +260,7 @@ class _Measured:
         return AppendedRecords(first_seq, ts, self._sizes[first:end], payloads[first:end], tagged, late)
 
     def apart(self, first: int, end: int, group_from: int) -> list[int]:
-        """The frames of these numbers whose units are to be taken one by one, ascending. `group_from`: units that begin
+        """The frames of these numbers whose units must be taken one by one, ascending. `group_from`: units that begin
         before it are."""
         apart = {number for number, _ in self._delayed(first, end)}
         if first <= self._all.bad < end:

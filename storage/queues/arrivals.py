@@ -160,7 +160,7 @@ class Arrivals:
         return True
 
     async def _finished(self, argument: Any) -> None:
-        """These records are gone from their source for good. That stays true, so a late or repeated call does no
+        """These records are permanently deleted at their source. That stays true, so a late or repeated call does no
         harm."""
         era, source_id, dest_id, seqs = argument
         topic = await self._arrived(era, source_id, dest_id, seqs)

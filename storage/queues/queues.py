@@ -176,7 +176,7 @@ class Queues:
         than have this size, by the mean record size of the queue, but at least one; 0 = no limit.
 
         Durable leases are as durable on return as the topic. A cancelled call has claimed nothing, unless it has an
-        `attempt_key`: then its leases stay, and a repeat gets the same jobs until they end. `holder` is told when a
+        `attempt_key`: then its leases stay, and a repeat gets the same jobs until they end. `holder` is called when a
         lease ends. `Claimed.stands` tells which leases ended before this returned.
         """
         self.check_claim(node, max, wait_ms, attempt_key)
@@ -417,7 +417,7 @@ class Queues:
         strict: bool = False,
     ) -> Settled:
         """The jobs can never be done. They go to the dead letter topic whatever their delivery count, or are deleted if
-        the queue has none. Synced on return if they are to be moved, otherwise durable like an ack."""
+        the queue has none. Synced on return if they will be moved, otherwise durable like an ack."""
         arrived = self._arrived(node, seqs, lease_ids)
         check_reason(reason)
         tokens = tokens_of(seqs, lease_ids)

@@ -116,7 +116,7 @@ class ForeignTarget:
         self.name = name
         self.topic_id = topic_id
         self.exists = True
-        #: topic_ids of sources whose open moves the other cell was told of since this process started.
+        #: topic_ids of sources whose open moves were sent to the other cell since this process started.
         self._agreed: set[int] = set()
         self._agreeing = asyncio.Lock()
 

@@ -34,7 +34,7 @@ _IS_DELETED = bytes(bool(flags & idx_entry.DELETED) for flags in range(256))
 
 class _Given(NamedTuple):
     """Consecutive frames from seq `first_seq` on, of `sizes` bytes each. `skipped`: a byte per frame, not 0 to skip the
-    frame, sound or not; `deleted`: the same for frames that a segment's index calls deleted. None: no frame is."""
+    frame, valid or not; `deleted`: the same for frames that a segment's index calls deleted. None: no frame is."""
 
     data: bytes
     kind: Kind
@@ -187,7 +187,7 @@ class Scan:
 
     def _examine(self, given: _Given, at: int, damaged: Callable[[int, int], None]) -> int:
         """Take the wanted ones of these frames, the first of which begins at `at`. Calls `damaged` with seq and offset
-        of each frame that is not sound. Returns the last seq examined."""
+        of each invalid frame. Returns the last seq examined."""
         data, kind, sizes, first_seq, _, skipped, deleted = given
         query, number, count = self._query, 0, len(sizes)
         scan = partial(
@@ -236,7 +236,7 @@ class Scan:
         return first_seq + number - 1
 
     def _take(self, data: bytes, frames: Columns, first_seq: int, numbers: list[int] | None, *, full: bool) -> int:
-        """Take these sound frames, from `first_seq` on, as far as they are wanted and fit; returns the last seq
+        """Take these valid frames, from `first_seq` on, as far as they are wanted and fit; returns the last seq
         examined. `numbers`: of those wanted; None: all. `full`: the next frame does not fit."""
         query, count = self._query, frames.count
         taken = frames if numbers is None else frames.take(numbers)

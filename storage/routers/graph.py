@@ -305,7 +305,7 @@ class Graph:
             await self._record(name, old, frees=True)
 
     async def _cell_for(self, definition: Definition) -> int:
-        """The cell of the destination, or the cell where it is to be created: beside the source."""
+        """The cell of the destination, or the cell where it will be created: that of the source."""
         dest_cell, there = await self._placing.find(definition.dest)
         if there:
             return dest_cell

@@ -71,7 +71,7 @@ class Orders:
 
     async def _make(self, era: int, name: str, definition: dict[str, Any]) -> tuple[int, bool, Any] | tuple[int]:
         """(router_id, whether it is new, its state) of the router, created or changed. (cell,) if its destination is in
-        that cell, or is to be created there."""
+        that cell, or will be created there."""
         wanted = Definition.from_map(definition)
         # The era is checked while the lock is held, so that what a later order finds does not change afterwards.
         async with self._admin.one_at_a_time:

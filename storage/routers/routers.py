@@ -60,7 +60,7 @@ class Routers:
         self._orders = Orders(logs, self._admin, placing, self._made, self.state)
         #: In cell 0 of a set: the routers of all cells.
         self.graph = Graph(logs, states, placing, self._orders)
-        #: Routers of this cell that have ended, until cell 0 is told.
+        #: Routers of this cell that have ended, until cell 0 is notified.
         self._ended: set[str] = set()
         self._telling: asyncio.Task[None] | None = None
         self._forwarders: dict[int, Forwarder] = {}

@@ -141,7 +141,7 @@ def _adjacent(found: dict[int, tuple[bytes, int]], slices: list[BatchSlice]) -> 
 
 
 def _table_of(data: bytes, start: int, topic_id: int, group: list[BatchSlice]) -> bytes:
-    """Rows of `kernel.Columns`: of sound frames as they are, of others as the index has them.
+    """Rows of `kernel.Columns`: those of valid frames unchanged, those of others from the index.
 
     Damaged frames of the log are copied as they are, in place, and reported to their readers. Raises FrameError where
     no Append frame of the right size begins.
