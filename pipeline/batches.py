@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.frames import BINARY, HAS_NODE, HAS_TAG, Array, Frames, gathered, pieces
-from pipeline.schema import HEADERS, LOG_APPEND_TIME, TIMESTAMP, arrow_schema
+from pipeline.schema import CREATE_TIME, HEADERS, LOG_APPEND_TIME, TIMESTAMP, arrow_schema
 from storage.format import CT, DATA, DELIVER_AT, META, OPENING, PLAIN_OVERHEAD, SURE_ENDS, H, data_end, is_binary
 
 #: Fields that may follow data and meta.
@@ -24,9 +24,10 @@ _MS_IN_US = 1000
 
 
 class Shape(NamedTuple):
-    """The requested columns."""
+    """The requested columns. `create_time`: `timestamp` is what Kafka's consumers get, else the commit time."""
 
     headers: bool = False
+    create_time: bool = False
 
     def schema(self) -> pa.Schema:
         """The columns."""
@@ -48,12 +49,14 @@ class Row(NamedTuple):
 class _Body(msgspec.Struct):
     data: msgspec.Raw
     meta: msgspec.Raw = msgspec.Raw()
+    ct: int | None = None
     h: list[tuple[str, str | None]] | None = None
 
 
 class _BinaryBody(msgspec.Struct):
     v: bytes | None = None
     k: bytes | None = None
+    ct: int | None = None
     h: list[tuple[str, Any]] | None = None
     meta: str = ""
 
@@ -70,12 +73,15 @@ class _Bodies:
         self.metas: list[str | None] = [None] * count
         self.given: dict[int, list[tuple[str, bytes | None]]] = {}
         self.keys: dict[int, bytes] = {}
+        self.created: dict[int, int] = {}
         self.any_meta = False
 
     def take(self, index: int, body: bytes, binary: bool) -> None:
         if binary:
             more = _binary_body.decode(body)
             self.values[index] = more.v
+            if more.ct is not None:
+                self.created[index] = more.ct
             if more.k is not None:
                 self.keys[index] = more.k
             if more.meta:
@@ -85,6 +91,8 @@ class _Bodies:
                 self.given[index] = [(name, _bytes_of(value)) for name, value in more.h]
             return
         found = _body.decode(body)
+        if found.ct is not None:
+            self.created[index] = found.ct
         self.values[index] = body[len(DATA) : data_end(body, bytes(found.data))]
         if meta := bytes(found.meta):
             self.metas[index] = meta.decode()
@@ -210,6 +218,9 @@ def _batch(
     shape: Shape,
 ) -> pa.RecordBatch:
     count = len(seqs)
+    if shape.create_time and bodies.created:
+        stamps = stamps.copy()
+        stamps[list(bodies.created)] = list(bodies.created.values())
     columns: list[pa.Array] = [
         keys,
         values,
@@ -217,7 +228,7 @@ def _batch(
         pa.array(np.full(count, partition, np.int32)),
         pa.array(seqs - 1),
         pa.array(stamps * _MS_IN_US).cast(TIMESTAMP),
-        pa.array(np.full(count, LOG_APPEND_TIME, np.int32)),
+        pa.array(np.full(count, CREATE_TIME if shape.create_time else LOG_APPEND_TIME, np.int32)),
     ]
     metas = pa.array(bodies.metas, pa.string()) if bodies.any_meta else pa.nulls(count, pa.string())
     if shape.headers:

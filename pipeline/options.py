@@ -10,32 +10,50 @@ from typing import Any, cast
 import msgspec
 
 from pipeline.errors import BadOption
+from pipeline.option_names import address_of, check_names, shown
 
 #: As in Kafka's source. Offsets count from 0, seqs from 1.
 EARLIEST, LATEST = -2, -1
 Bound = str | dict[str, dict[int, int]]
+#: ms since 1970: for all partitions, or by topic and partition.
+Stamps = int | dict[str, dict[int, int]]
+#: The longest time that minOffsetsPerTrigger delays a batch, as in Kafka's source.
+MAX_DELAY_MS = 900_000
 
-_URLS = ("url", "kafka.bootstrap.servers")
 _NAMES = ("topic", "topics", "subscribe", "topicspattern", "subscribepattern", "assign")
-_KNOWN = {
-    *_URLS,
-    *_NAMES,
+#: Every option of a read, as the documentation spells it.
+READ = (
+    "url",
     "token",
     "path",
-    "coldpath",
-    "startingoffsets",
-    "endingoffsets",
-    "startingtimestamp",
-    "endingtimestamp",
-    "failondataloss",
-    "maxoffsetspertrigger",
-    "minpartitions",
-    "fetchconcurrency",
-    "includeheaders",
-    "valueschema",
-}
-#: Options of Kafka's source that have no meaning here and do not affect the result.
-_IGNORED = re.compile(r"kafka\.|groupidprefix$|fetchoffset\.|kafkaconsumer\.|__")
+    "coldPath",
+    "topic",
+    "topics",
+    "topicsPattern",
+    "subscribe",
+    "subscribePattern",
+    "assign",
+    "startingOffsets",
+    "endingOffsets",
+    "startingTimestamp",
+    "endingTimestamp",
+    "startingOffsetsByTimestamp",
+    "endingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "failOnDataLoss",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "maxOffsetsPerTrigger",
+    "maxRecordsPerPartition",
+    "minPartitions",
+    "fetchConcurrency",
+    "includeHeaders",
+    "timestampType",
+    "valueSchema",
+)
+_UNITS_MS = {
+    "": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,60 +70,65 @@ class ReadOptions:
     pattern: str | None = None
     starting: Bound | None = None
     ending: Bound | None = None
-    starting_ts: int | None = None
-    ending_ts: int | None = None
+    starting_ts: Stamps | None = None
+    ending_ts: Stamps | None = None
+    #: Whether a partition without a record at or after `starting_ts` fails the read; else it is read from its end on.
+    starting_ts_must_exist: bool = False
     fail_on_loss: bool = True
+    #: Records of a batch of a stream. With fewer than `min_records`, it waits for `max_delay_ms`.
+    min_records: int | None = None
     max_records: int | None = None
+    max_delay_ms: int = MAX_DELAY_MS
     min_partitions: int = 1
+    #: The most seqs that a task reads.
+    max_task_records: int | None = None
     fetch_concurrency: int = 2
     headers: bool = False
+    #: Whether `timestamp` is the time that a Kafka client gave to a record, if it did.
+    create_time: bool = False
     value_schema: str = ""
 
 
 def parse(options: Mapping[str, str]) -> ReadOptions:
     """Parse options. Raises BadOption, which names the option and its valid values."""
     given = {name.lower(): str(value) for name, value in options.items()}
-    for name in given:
-        if name not in _KNOWN and not _IGNORED.match(name):
-            raise BadOption(f"Option {name} does not exist. docs/guides/spark.md lists all options.")
-    url = _one_of(given, _URLS)
+    check_names(given, READ, "read")
+    url = address_of(given)
     path = given.get("path", "")
     if bool(url) == bool(path):
-        raise BadOption("Set either url (or kafka.bootstrap.servers), or path.")
+        raise BadOption("Set either url (the broker's HTTP address, such as http://host:4000), or path.")
     topics, pattern = _wanted(given)
     assigned = _assigned(given["assign"]) if given.get("assign") else {}
+    starting_ts, ending_ts = _stamps(given, "starting"), _stamps(given, "ending")
     starting, ending = (_bound(given.get(name), name) for name in ("startingoffsets", "endingoffsets"))
-    starting_ts, ending_ts = (_whole(given, name, 0) for name in ("startingtimestamp", "endingtimestamp"))
-    if starting is not None and starting_ts is not None:
-        raise BadOption("startingOffsets and startingTimestamp exclude each other.")
-    if ending is not None and ending_ts is not None:
-        raise BadOption("endingOffsets and endingTimestamp exclude each other.")
+    least, most = (_whole(given, name, 1) for name in ("minoffsetspertrigger", "maxoffsetspertrigger"))
+    if least is not None and most is not None and least > most:
+        raise BadOption(f"minOffsetsPerTrigger ({least}) is greater than maxOffsetsPerTrigger ({most}).")
     return ReadOptions(
-        url=url.split(",")[0].strip(),
+        url=url,
         token=given.get("token"),
         path=path,
         cold_path=given.get("coldpath", ""),
         topics=topics,
         assigned=assigned,
         pattern=pattern,
-        starting=starting,
-        ending=ending,
+        # As in Kafka's source, a time takes precedence over an offset.
+        starting=starting if starting_ts is None else None,
+        ending=ending if ending_ts is None else None,
         starting_ts=starting_ts,
         ending_ts=ending_ts,
+        starting_ts_must_exist=_choice(given, "startingoffsetsbytimestampstrategy", "error", "latest") == "error",
         fail_on_loss=_flag(given, "failondataloss", True),
-        max_records=_whole(given, "maxoffsetspertrigger", 1),
+        min_records=least,
+        max_records=most,
+        max_delay_ms=_duration_ms(given, "maxtriggerdelay", MAX_DELAY_MS),
         min_partitions=_whole(given, "minpartitions", 1) or 1,
+        max_task_records=_whole(given, "maxrecordsperpartition", 1),
         fetch_concurrency=_whole(given, "fetchconcurrency", 1) or 2,
         headers=_flag(given, "includeheaders", False),
+        create_time=_choice(given, "timestamptype", "LogAppendTime", "CreateTime") == "CreateTime",
         value_schema=given.get("valueschema", ""),
     )
-
-
-def _one_of(given: Mapping[str, str], names: tuple[str, ...]) -> str:
-    found = [given[name] for name in names if given.get(name)]
-    if len(found) > 1:
-        raise BadOption(f"Only one of {', '.join(names)} can be set.")
-    return found[0] if found else ""
 
 
 def _wanted(given: Mapping[str, str]) -> tuple[tuple[str, ...], str | None]:
@@ -117,7 +140,7 @@ def _wanted(given: Mapping[str, str]) -> tuple[tuple[str, ...], str | None]:
         try:
             re.compile(text)
         except re.error as error:
-            raise BadOption(f"{found[0]} is not a regular expression: {error}.") from error
+            raise BadOption(f"{shown(found[0], READ)} is not a regular expression: {error}.") from error
         return (), text
     if found[0] == "assign":
         return tuple(sorted(_assigned(text))), None
@@ -140,45 +163,91 @@ def _assigned(text: str) -> dict[str, tuple[int, ...]]:
 def _bound(text: str | None, name: str) -> Bound | None:
     if text is None or text.lower() in ("earliest", "latest"):
         return None if text is None else text.lower()
-    found = _json(text, name, '{"orders": {"0": 17}}, earliest or latest')
-    try:
-        return {topic: {int(key): int(offset) for key, offset in each.items()} for topic, each in found.items()}
-    except (AttributeError, TypeError, ValueError) as error:
-        raise BadOption(f'{name} must be earliest, latest, or JSON like {{"orders": {{"0": 17}}}}.') from error
+    return _by_partition(text, name, '{"orders": {"0": 17}}, earliest or latest')
+
+
+def _stamps(given: Mapping[str, str], side: str) -> Stamps | None:
+    """The time of one side. One for all partitions takes precedence over those by partition, as in Kafka's source."""
+    by_partition = None
+    if text := given.get(f"{side}offsetsbytimestamp"):
+        by_partition = _by_partition(text, f"{side}offsetsbytimestamp", '{"orders": {"0": 1700000000000}}')
+        for topic, stamps in by_partition.items():
+            if any(each < 0 for each in stamps.values()):
+                name = shown(f"{side}offsetsbytimestamp", READ)
+                raise BadOption(f"{name}: times of {topic} must be ms since 1970, 0 or more.")
+    one = _whole(given, f"{side}timestamp", 0)
+    return by_partition if one is None else one
+
+
+def _by_partition(text: str, name: str, example: str) -> dict[str, dict[int, int]]:
+    found = _json(text, name, example)
+    result: dict[str, dict[int, int]] = {}
+    for topic, each in found.items():
+        entries = cast("dict[str, Any]", each if isinstance(each, dict) else {"": None})
+        if any(not key.isdecimal() or type(number) is not int for key, number in entries.items()):
+            raise BadOption(f"{shown(name, READ)} must be {_alternatives(example)} (topic {topic}).")
+        result[topic] = {int(key): number for key, number in entries.items()}
+    return result
+
+
+def _alternatives(example: str) -> str:
+    """`JSON like X, or earliest or latest`."""
+    shape, _, words = example.partition("}}, ")
+    return f"JSON like {shape}}}}}, or {words}" if words else f"JSON like {example}"
 
 
 def _json(text: str, name: str, example: str) -> dict[str, Any]:
     try:
         return msgspec.json.decode(text, type=dict[str, Any])
     except msgspec.DecodeError as error:
-        raise BadOption(f"{name} must be JSON like {example}: {error}.") from error
+        raise BadOption(f"{shown(name, READ)} must be {_alternatives(example)}: {error}.") from error
 
 
 def _whole(given: Mapping[str, str], name: str, least: int) -> int | None:
     if name not in given:
         return None
-    if not given[name].strip().isdecimal() or int(given[name]) < least:
-        raise BadOption(f"{name} must be an integer, {least} or more, not {given[name]!r}.")
-    return int(given[name])
+    text = given[name].strip()
+    if not (text.isascii() and text.isdecimal()) or int(text) < least:
+        raise BadOption(f"{shown(name, READ)} must be an integer, {least} or more, not {given[name]!r}.")
+    return int(text)
+
+
+def _duration_ms(given: Mapping[str, str], name: str, default: int) -> int:
+    if name not in given:
+        return default
+    found = re.fullmatch(r"([0-9]+) ?([a-z]*)", given[name].strip().lower())
+    if found is None or found[2] not in _UNITS_MS:
+        raise BadOption(f"{shown(name, READ)} must be a time such as 500ms, 30s, 15m, 1h, not {given[name]!r}.")
+    return int(found[1]) * _UNITS_MS[found[2]]
+
+
+def _choice(given: Mapping[str, str], name: str, *choices: str) -> str:
+    """The chosen one; the first is the default."""
+    text = given.get(name, choices[0])
+    for each in choices:
+        if text.strip().lower() == each.lower():
+            return each
+    raise BadOption(f"{shown(name, READ)} must be {' or '.join(choices)}, not {text!r}.")
 
 
 def _flag(given: Mapping[str, str], name: str, default: bool) -> bool:
     text = given.get(name, str(default)).lower()
     if text not in ("true", "false"):
-        raise BadOption(f"{name} must be true or false, not {given[name]!r}.")
+        raise BadOption(f"{shown(name, READ)} must be true or false, not {given[name]!r}.")
     return text == "true"
 
 
-def check_named(bound: Bound | None, name: str, topic: str, partitions: Sequence[int]) -> None:
-    """Raises BadOption if offsets in JSON do not name exactly these partitions of a topic."""
+def check_named(bound: Bound | Stamps | None, name: str, topic: str, partitions: Sequence[int]) -> None:
+    """Raises BadOption if offsets or times in JSON do not name exactly these partitions of a topic."""
     if not isinstance(bound, dict):
         return
     named = bound.get(topic, {})
     missing = [each for each in partitions if each not in named]
     if missing:
+        ends = "." if name.endswith("ByTimestamp") else ", with -1 for latest and -2 for earliest."
         raise BadOption(
-            f"{name} does not name partition {', '.join(map(str, missing))} of topic {topic}: name all that are read, "
-            "with -1 for latest and -2 for earliest."
+            f"{name} does not name partition {', '.join(map(str, missing))} of topic {topic}: name all that are "
+            f"read{ends}"
         )
     if strange := sorted(set(named) - set(partitions)):
         raise BadOption(f"{name} names partition {strange[0]} of topic {topic}, which is not read or does not exist.")

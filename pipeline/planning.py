@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 from pipeline import options as said
 from pipeline.broker import Page
 from pipeline.errors import BadOption, Gap, log_name
-from pipeline.options import EARLIEST, LATEST, Bound, ReadOptions
+from pipeline.options import EARLIEST, LATEST, Bound, ReadOptions, Stamps
 from pipeline.split_reader import OnGap
 from pipeline.splits import Split, splits_of, target_for
 from pipeline.view import LogView, PartitionCounts, first_seq_since
@@ -61,7 +61,12 @@ def wanted_partitions(origin: Catalogue, topic: str, options: ReadOptions) -> li
     chosen = sorted(options.assigned.get(topic, ())) or list(range(count))
     if chosen[-1] >= count:
         raise BadOption(f"assign names partition {chosen[-1]} of {topic}, which has {count}, counted from 0.")
-    for name, bound in (("startingOffsets", options.starting), ("endingOffsets", options.ending)):
+    for name, bound in (
+        ("startingOffsets", options.starting),
+        ("endingOffsets", options.ending),
+        ("startingOffsetsByTimestamp", options.starting_ts),
+        ("endingOffsetsByTimestamp", options.ending_ts),
+    ):
         said.check_named(bound, name, topic, chosen)
     return chosen
 
@@ -81,7 +86,7 @@ def _batch_range(origin: Catalogue, topic: str, partition: int, options: ReadOpt
     start = starting(origin, topic, view, options, "earliest")
     end = view.end
     if options.ending_ts is not None:
-        end = min(end, seq_at(origin, topic, view, options.ending_ts))
+        end = min(end, seq_at(origin, topic, view, _stamp(options.ending_ts, topic, partition)))
     else:
         end = _end_of(options.ending, topic, view)
     if start > view.end:
@@ -107,13 +112,24 @@ def _end_of(bound: Bound | None, topic: str, view: LogView) -> int:
 
 
 def starting(origin: Catalogue, topic: str, view: LogView, options: ReadOptions, default: str) -> int:
-    """The first seq to read."""
+    """The first seq to read. Raises BadOption, also if there is no record of the wanted time or later."""
     if options.starting_ts is not None:
-        return seq_at(origin, topic, view, options.starting_ts)
+        stamp = _stamp(options.starting_ts, topic, view.partition)
+        seq = seq_at(origin, topic, view, stamp)
+        if seq == view.end and options.starting_ts_must_exist:
+            raise BadOption(
+                f"{log_name(topic, view.partition)}: no durable record is of {stamp} (ms since 1970) or later. With "
+                "startingOffsetsByTimestampStrategy=latest, such a partition is read from its end on."
+            )
+        return seq
     seq = said.first_seq(options.starting, topic, view.partition, default)
     if seq == EARLIEST:
         return earliest(view)
     return view.end if seq == LATEST else seq
+
+
+def _stamp(stamps: Stamps, topic: str, partition: int) -> int:
+    return stamps[topic][partition] if isinstance(stamps, dict) else stamps
 
 
 def seq_at(origin: Catalogue, topic: str, view: LogView, ts_ms: int) -> int:
@@ -159,5 +175,13 @@ def splits_for(origin: Catalogue, ranges: Iterable[Range], options: ReadOptions,
     return [
         split
         for each in ranges
-        for split in splits_of(each.topic, each.view, each.start, each.end, target_bytes=target)
+        for start, end in windows(each, options.max_task_records)
+        for split in splits_of(each.topic, each.view, start, end, target_bytes=target)
     ]
+
+
+def windows(found: Range, most: int | None) -> Iterator[tuple[int, int]]:
+    """The bounds (start, end) of parts of at most `most` seqs; None: of the whole range."""
+    step = found.end - found.start if most is None else most
+    for start in range(found.start, found.end, step):
+        yield start, min(start + step, found.end)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-#: A value of `timestampType`, as in Kafka: the commit time (LogAppendTime).
-LOG_APPEND_TIME = 1
+#: Values of `timestampType`, as in Kafka: the time that a client gave, and the commit time.
+CREATE_TIME, LOG_APPEND_TIME = 0, 1
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))

@@ -47,7 +47,11 @@ def read_partition(options: ReadOptions, typed: Typed | None, partition: Any) ->
         return
     with open_origin(url=options.url, token=options.token, path=options.path, cold_path=options.cold_path) as origin:
         reader = SplitReader(
-            origin, partition.split, Shape(options.headers), on_gap_of(options), options.fetch_concurrency
+            origin,
+            partition.split,
+            Shape(options.headers, options.create_time),
+            on_gap_of(options),
+            options.fetch_concurrency,
         )
         for batch in reader.batches():
             yield typed.widen(batch) if typed is not None else batch

@@ -4,6 +4,8 @@ Spark fails a query with a reader that has `pushFilters` while `spark.sql.python
 class is used only if Spark is about to push filters. All filters are returned to Spark, which still applies them: the
 range here may be wider than the filters, but not narrower.
 
+Segments are in order of commit times, so bounds of create times (option timestampType) narrow nothing.
+
 Source: docs/guides/spark.md#reading.
 """
 
@@ -67,7 +69,7 @@ class PushingReader(BatchReader):
                 self._first_seq = max(self._first_seq, seq)
             if upper:
                 self._end_seq = min(self._end_seq or seq + 1, seq + 1)
-        elif column[0] == "timestamp" and isinstance(value, datetime):
+        elif column[0] == "timestamp" and not self._options.create_time and isinstance(value, datetime):
             moment = value if value.tzinfo is not None else value.astimezone(UTC)
             stamp = int(moment.timestamp() * 1000)
             if lower:

@@ -12,13 +12,20 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
 
+from pipeline.admission import Delay, Offset, Offsets, advance, at_seq
 from pipeline.broker import TopicMissing
 from pipeline.errors import BadOption, Gap, SourceUnreadable, log_name
 from pipeline.options import ReadOptions
 from pipeline.origins import FullOrigin, open_origin
-from pipeline.planning import Range, earliest, gaps_of, shares, starting, wanted, wanted_partitions
+from pipeline.planning import Range, earliest, gaps_of, starting, wanted, wanted_partitions
 from pipeline.source.batch import SplitPartition, on_gap_of, read_partition
 from pipeline.source.typed import Typed
 from pipeline.split_reader import fail_on_gap
@@ -29,8 +36,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-Offset = dict[str, int]
-Offsets = dict[str, dict[str, Offset]]
 #: The most seqs that a task of a stream reads.
 TASK_SEQS = 100_000
 
@@ -47,6 +52,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._typed = Typed.of(schema, options)
         #: The offsets where Trigger.AvailableNow stops.
         self._target: Offsets | None = None
+        self._delay = Delay(options.min_records, options.max_delay_ms)
 
     def initialOffset(self) -> Offsets:
         with self._origin() as origin:
@@ -58,8 +64,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             }
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        most = self._options.max_records
-        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+        # Spark passes on one limit of Python's sources, so `latestOffset` takes minOffsetsPerTrigger from the options.
+        if self._options.max_records is not None:
+            return ReadMaxRows(self._options.max_records)
+        return ReadAllAvailable() if self._options.min_records is None else ReadMinRows(self._options.min_records)
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._target = self._ends()
@@ -79,6 +87,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     )
                     for at in partitions
                 }
+        # Spark asks for everything with Trigger.Once; with Trigger.AvailableNow nothing comes to wait for.
+        if not isinstance(limit, ReadAllAvailable) and self._target is None and self._delay.holds(begins, ends):
+            return start
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         moved = advance(begins, ends, most)
         # Offsets of topics that no longer exist stay.
@@ -97,7 +108,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 for gap in gaps_of(origin, each):
                     on_gap(gap)
         total = sum(each.end - each.start for each in ranges)
-        step = max(1, min(TASK_SEQS, -(-total // self._options.min_partitions)))
+        most = min(TASK_SEQS, self._options.max_task_records or TASK_SEQS)
+        step = max(1, min(most, -(-total // self._options.min_partitions)))
         return [
             SplitPartition(split)
             for each in ranges
@@ -121,24 +133,24 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _first(self, origin: FullOrigin, topic: str, partition: int) -> Offset:
         view = origin.view(topic, partition)
         seq = starting(origin, topic, view, self._options, "latest")
-        return _at(view.epoch, min(seq, view.end) if self._options.starting is None else seq)
+        return at_seq(view.epoch, min(seq, view.end) if self._options.starting is None else seq)
 
     def _start_of_new(self, origin: FullOrigin, topic: str, at: str, known: dict[str, Offset] | None) -> Offset:
         """The start offset of a topic or partition that did not exist when the stream began."""
         view = origin.view(topic, int(at))
-        return _at(view.epoch, _beginning(view, known is not None))
+        return at_seq(view.epoch, _beginning(view, known is not None))
 
     def _ends(self) -> Offsets:
         with self._origin() as origin:
             ends: Offsets = {}
             for topic in wanted(origin, self._options):
                 views = [origin.view(topic, at) for at in self._there(origin, topic)]
-                ends[topic] = {str(view.partition): _at(view.epoch, view.end) for view in views}
+                ends[topic] = {str(view.partition): at_seq(view.epoch, view.end) for view in views}
             return ends
 
     def _there(self, origin: FullOrigin, topic: str) -> list[int]:
         # startingOffsets apply to the start of the stream, not to partitions that were added since.
-        return wanted_partitions(origin, topic, replace(self._options, starting=None))
+        return wanted_partitions(origin, topic, replace(self._options, starting=None, starting_ts=None))
 
     def _range(
         self, origin: FullOrigin, topic: str, partition: int, known: dict[str, Offset] | None, last: Offset
@@ -151,7 +163,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return None
             self._lost(Gap(topic, partition, start["seq"], last["seq"] - 1, "deleted"))
             return None
-        first = start if start is not None else _at(last["epoch"], 1)
+        first = start if start is not None else at_seq(last["epoch"], 1)
         if view.epoch != last["epoch"]:
             # A repeated batch after the topic was created again: its records no longer exist.
             if first != last:
@@ -183,29 +195,4 @@ def _beginning(view: LogView, added: bool) -> int:
     return 1 if added else earliest(view)
 
 
-def _at(epoch: int, seq: int) -> Offset:
-    return {"epoch": epoch, "seq": seq}
-
-
-def advance(begins: Offsets, ends: Offsets, most: int | None) -> Offsets:
-    """The end of a batch of at most `most` seqs. Each partition gets its share of what waits, at least one seq.
-
-    Offsets never decrease: one that is after the end (startingOffsets may say so) stays. Pure.
-    """
-    keys = [(topic, at) for topic, partitions in ends.items() for at in partitions]
-    waiting = {(topic, at): _waiting(begins[topic][at], ends[topic][at]) for topic, at in keys}
-    given = waiting if most is None else shares(waiting, most)
-    found: Offsets = {topic: {} for topic in ends}
-    for topic, at in keys:
-        first, last = begins[topic][at], ends[topic][at]
-        begin = first["seq"] if first["epoch"] == last["epoch"] else 1
-        moved = given[topic, at] or (first["epoch"] != last["epoch"] and not waiting[topic, at])
-        found[topic][at] = _at(last["epoch"], begin + given[topic, at]) if moved else first
-    return found
-
-
-def _waiting(first: Offset, last: Offset) -> int:
-    return max(0, last["seq"] - first["seq"]) if first["epoch"] == last["epoch"] else max(0, last["seq"] - 1)
-
-
-__all__ = ["StreamReader", "advance"]
+__all__ = ["StreamReader"]

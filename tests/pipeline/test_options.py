@@ -11,9 +11,55 @@ PLACE = {"url": "http://there:1"}
 
 
 def test_kafkas_names_are_understood() -> None:
-    found = parse({"Kafka.Bootstrap.Servers": "a:1,b:2", "SUBSCRIBE": "x, y", "failondataloss": "FALSE"})
-    assert (found.url, found.topics, found.fail_on_loss) == ("a:1", ("x", "y"), False)
-    assert parse({**PLACE, "assign": '{"x":[0]}', "kafka.security.protocol": "PLAINTEXT"}).topics == ("x",)
+    found = parse({"Kafka.Bootstrap.Servers": "http://a:1,b:2", "SUBSCRIBE": "x, y", "failondataloss": "FALSE"})
+    assert (found.url, found.topics, found.fail_on_loss) == ("http://a:1", ("x", "y"), False)
+    assert parse({**PLACE, "assign": '{"x":[0]}'}).topics == ("x",)
+
+
+def test_options_of_kafkas_source_have_its_meaning() -> None:
+    found = parse(
+        {
+            **PLACE,
+            "subscribe": "x",
+            "minOffsetsPerTrigger": "5",
+            "maxOffsetsPerTrigger": "50",
+            "maxTriggerDelay": "2m",
+            "maxRecordsPerPartition": "7",
+            "minPartitions": "3",
+            "includeHeaders": "true",
+            "timestampType": "createtime",
+        }
+    )
+    assert (found.min_records, found.max_records, found.max_delay_ms) == (5, 50, 120_000)
+    assert (found.max_task_records, found.min_partitions) == (7, 3)
+    assert (found.headers, found.create_time) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"), [("10", 10), ("10ms", 10), ("3 s", 3000), ("1min", 60_000), ("1h", 3_600_000), ("2d", 172_800_000)]
+)
+def test_a_delay_has_sparks_units(text: str, ms: int) -> None:
+    assert parse({**PLACE, "topic": "x", "maxTriggerDelay": text}).max_delay_ms == ms
+
+
+def test_a_time_takes_precedence_over_times_by_partition_and_these_over_offsets() -> None:
+    offsets = {**PLACE, "topic": "x", "startingOffsets": "earliest", "endingOffsets": '{"x":{"0":4}}'}
+    stamps = {"startingOffsetsByTimestamp": '{"x":{"0":10}}', "endingOffsetsByTimestamp": '{"x":{"0":20}}'}
+    found = parse(offsets | stamps)
+    assert (found.starting, found.starting_ts, found.ending, found.ending_ts) == (
+        None,
+        {"x": {0: 10}},
+        None,
+        {"x": {0: 20}},
+    )
+    found = parse(offsets | stamps | {"startingTimestamp": "1", "endingTimestamp": "2"})
+    assert (found.starting_ts, found.ending_ts) == (1, 2)
+
+
+def test_a_time_without_records_fails_unless_told_otherwise() -> None:
+    told = {**PLACE, "topic": "x", "startingTimestamp": "1"}
+    assert parse(told).starting_ts_must_exist
+    assert not parse({**told, "startingOffsetsByTimestampStrategy": "latest"}).starting_ts_must_exist
 
 
 def test_partitions_are_assigned_by_topic() -> None:
@@ -22,12 +68,30 @@ def test_partitions_are_assigned_by_topic() -> None:
 
 
 def test_defaults() -> None:
-    assert parse({**PLACE, "topic": "x"}) == ReadOptions(url="http://there:1", topics=("x",))
+    assert parse({**PLACE, "topic": "x"}) == ReadOptions(
+        url="http://there:1", topics=("x",), starting_ts_must_exist=True
+    )
 
 
 @pytest.mark.parametrize(
     ("options", "what"),
     [
+        ({**PLACE, "topic": "x", "startingOfsets": "latest"}, "Did you mean startingOffsets"),
+        ({**PLACE, "topic": "x", "kafka.security.protocol": "SASL_SSL"}, "https://, and token"),
+        ({**PLACE, "topic": "x", "kafka.ssl.truststore.location": "a"}, "Write url with https://"),
+        ({**PLACE, "topic": "x", "kafka.group.id": "g"}, "no consumer group"),
+        ({**PLACE, "topic": "x", "groupIdPrefix": "g"}, "no consumer group"),
+        ({**PLACE, "topic": "x", "kafka.max.poll.records": "1"}, "configures Kafka's client"),
+        ({**PLACE, "topic": "x", "kafkaConsumer.pollTimeoutMs": "1"}, "configures Kafka's client"),
+        ({"kafka.bootstrap.servers": "a:9092", "topic": "x"}, "not that of its Kafka port"),
+        ({"url": "a:9092", "topic": "x"}, "not a URL"),
+        ({**PLACE, "kafka.bootstrap.servers": "http://a:1", "topic": "x"}, "only one of url"),
+        ({**PLACE, "topic": "x", "minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"}, "is greater than"),
+        ({**PLACE, "topic": "x", "maxTriggerDelay": "soon"}, "maxTriggerDelay must be a time"),
+        ({**PLACE, "topic": "x", "startingOffsetsByTimestamp": "7"}, "must be JSON like"),
+        ({**PLACE, "topic": "x", "startingOffsetsByTimestamp": '{"x":{"0":-1}}'}, "0 or more"),
+        ({**PLACE, "topic": "x", "startingOffsetsByTimestampStrategy": "none"}, "must be error or latest"),
+        ({**PLACE, "topic": "x", "timestampType": "other"}, "must be LogAppendTime or CreateTime"),
         ({"topic": "x"}, "either url"),
         ({**PLACE, "path": "/data", "topic": "x"}, "either url"),
         (PLACE, "exactly one of topic"),
@@ -38,11 +102,14 @@ def test_defaults() -> None:
         ({**PLACE, "assign": '{"x":[]}'}, "partitions of x must be numbers, 0 or more"),
         ({**PLACE, "assign": '{"x":[true]}'}, "partitions of x must be numbers, 0 or more"),
         ({**PLACE, "assign": "{}"}, "assign names no topic"),
-        ({**PLACE, "topic": "x", "startingOffsets": "soon"}, "startingoffsets must be JSON"),
-        ({**PLACE, "topic": "x", "startingOffsets": '{"x":7}'}, "earliest, latest, or JSON"),
+        (
+            {**PLACE, "topic": "x", "startingOffsets": "soon"},
+            "startingOffsets must be JSON like .*, or earliest or latest",
+        ),
+        ({**PLACE, "topic": "x", "startingOffsets": '{"x":7}'}, "JSON like .*, or earliest or latest"),
         ({**PLACE, "topic": "x", "minPartitions": "-1"}, "must be an integer"),
         ({**PLACE, "topic": "x", "failOnDataLoss": "maybe"}, "true or false"),
-        ({**PLACE, "topic": "x", "startingOffsets": "earliest", "startingTimestamp": "1"}, "exclude each other"),
+        ({**PLACE, "topic": "x", "startingOffsets": '{"x":{"0":1.5}}'}, "JSON like"),
     ],
 )
 def test_contradictory_options_are_refused(options: dict[str, str], what: str) -> None:

@@ -49,7 +49,7 @@ def test_every_record_once_in_the_columns_of_kafka(spark: SparkSession, filled: 
 def test_a_job_for_kafka_runs_after_changing_format_and_bootstrap(spark: SparkSession, filled: SmallSegments) -> None:
     frame = (
         spark.read.format("topics")
-        .option("kafka.bootstrap.servers", filled.url.removeprefix("http://"))
+        .option("kafka.bootstrap.servers", filled.url)
         .option("subscribe", "filled")
         .option("startingOffsets", '{"filled":{"0":100}}')
         .option("endingOffsets", '{"filled":{"0":1600}}')

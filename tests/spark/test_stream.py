@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.errors import PySparkException
 
-from pipeline.source.stream import advance
+from pipeline.admission import advance
 from tests.support.small_segments import SmallSegments
 
 if TYPE_CHECKING:
