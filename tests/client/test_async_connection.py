@@ -130,16 +130,15 @@ async def test_a_server_that_says_nothing_is_not_waited_for_longer_than_allowed(
     def serve(connection: socket.socket, number: int) -> None:
         ended.wait(30)
 
-    async with sending(serve, limit_s=0.05) as requests:
+    async with sending(serve, limit_s=2.0) as requests:
         found = await requests.send(ASK)
         ended.set()
     assert isinstance(found, NoReply)
     assert found.sent
-    assert "did not answer within 0.05 s" in found.reason
+    assert "did not answer within 2 s" in found.reason
 
 
-async def test_an_answer_that_comes_slowly_but_steadily_is_read() -> None:
-    """The limit is for silence, not for the whole answer."""
+async def test_an_answer_in_two_pieces_is_read() -> None:
     go = threading.Event()
 
     def serve(connection: socket.socket, number: int) -> None:
