@@ -1,4 +1,4 @@
-"""An in-memory object store that speaks the part of S3 that the cold tier uses, with delayed answers.
+"""An in-memory object store that speaks as much of S3 as the cold tier and cells in a bucket use, with delays.
 
     with SlowS3() as store:
         OwnBroker(settings={"COLD_DIR": store.url}, environment=store.environment)
@@ -9,6 +9,7 @@ It is a separate process, so that it does not compete for the interpreter lock. 
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import time
@@ -17,11 +18,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import ClassVar
 from urllib.parse import parse_qs, unquote, urlsplit
-from xml.sax.saxutils import escape
+from xml.sax.saxutils import escape, unescape
 
 from loadtest.own_broker import ask
 
-_BUCKET = "cold"
+BUCKET = "cold"
 #: A path that is no bucket: requests to it set the delay.
 _DELAY = "/-delay/"
 
@@ -47,7 +48,7 @@ class SlowS3:
     @property
     def url(self) -> str:
         """For TOPICS_COLD_DIR."""
-        return f"s3://{_BUCKET}/tier"
+        return f"s3://{BUCKET}/tier"
 
     @property
     def environment(self) -> dict[str, str]:
@@ -77,7 +78,12 @@ class _Handler(BaseHTTPRequestHandler):
             self.seconds[0] = float(self.path.removeprefix(_DELAY))
         else:
             time.sleep(self.seconds[0])
-            self.objects[self._key()] = body
+            if self.headers.get("If-None-Match") == "*":
+                if self.objects.setdefault(self._key(), body) is not body:
+                    self._answer(412, b"<Error><Code>PreconditionFailed</Code></Error>")
+                    return
+            else:
+                self.objects[self._key()] = body
         self._answer(200, b"")
 
     def do_GET(self) -> None:
@@ -99,6 +105,16 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(206, part, f"bytes {first}-{int(first) + len(part) - 1}/{len(found)}")
 
     do_HEAD = do_GET
+
+    def do_POST(self) -> None:
+        """Delete several objects."""
+        time.sleep(self.seconds[0])
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
+        keys = re.findall("<Key>(.*?)</Key>", body)
+        for key in keys:
+            self.objects.pop(f"/{BUCKET}/{unescape(key)}", None)
+        deleted = "".join(f"<Deleted><Key>{key}</Key></Deleted>" for key in keys)
+        self._answer(200, f"<DeleteResult>{deleted}</DeleteResult>".encode())
 
     def do_DELETE(self) -> None:
         time.sleep(self.seconds[0])
@@ -125,7 +141,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 def _listing(objects: dict[str, bytes], prefix: str) -> bytes:
     """All keys below the prefix, in one page."""
-    keys = {key.removeprefix(f"/{_BUCKET}/"): len(body) for key, body in sorted(objects.items())}
+    keys = {key.removeprefix(f"/{BUCKET}/"): len(body) for key, body in sorted(objects.items())}
     entries = [
         f"<Contents><Key>{escape(key)}</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified><ETag>1</ETag>"
         f"<Size>{size}</Size></Contents>"

@@ -5,11 +5,13 @@
 
     part-<n>      the snapshot, FORMAT, every .idx and the .data of segments still appended to, one behind the other, in
                   parts of PART_BYTES
-    seg/...       .data of sealed segments, put once and named by every base that needs them
-    content       the manifest of a backup, which says what is where
+    chunks/...    whole chunks of these .idx and .data, by a digest of their bytes
+    segments/...  .data of sealed segments
+    content       the manifest of a backup, which says what is where; `chunks` says it of chunks
 
-All keys are new in each base, with one exception: a segment that an earlier base has stored with the same records keeps
-its key there. (Deletions may differ: the .idx of each base has them.)
+All keys are new in each base, with two exceptions: a segment that an earlier base has stored with the same records
+keeps its key there, and so does a chunk with the same bytes. (Deletions may differ: the .idx of each base has them.) So
+a base costs what is new, and no more than a chunk for each file that goes on.
 
 Segments of a cold tier stay there. Packed segments are not supported.
 Source: docs/reference/bucket.md.
@@ -20,13 +22,17 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
+from functools import partial
+from hashlib import blake2b
+from operator import itemgetter
 from typing import Final, Protocol
 
 import msgspec
 from xxhash import xxh3_64_hexdigest
 
 from storage.backup import manifest as files
-from storage.backup.copying import CHUNK_BYTES, Going, Source
+from storage.backup.copying import CHUNK_BYTES as READ_BYTES
+from storage.backup.copying import Going, Source
 from storage.backup.errors import BackupDamaged, BackupFailed
 from storage.backup.manifest import Manifest, Piece, Shared
 from storage.backup.restoring import NewFiles, segment_of
@@ -37,25 +43,47 @@ from storage.segments import SegmentId, names
 
 PART_BYTES: Final = 8 << 20
 CONTENT: Final = "content"
+CHUNKS: Final = "chunks"
+CHUNK_BYTES: Final = 256 << 10
 
 
-class Objects(Protocol):
-    """The objects of a cell. Each call blocks. OSError means that the outcome is unknown."""
-
-    def create(self, key: str, data: bytes) -> Named:
-        """Create the object. Its key is used for nothing else."""
-        ...
+class Readable(Protocol):
+    """The objects of a cell. Each call blocks."""
 
     def get(self, named: Named) -> bytes:
         """Return the whole object. Raises OSError, also if it is missing or has other bytes."""
         ...
 
 
+class Objects(Readable, Protocol):
+    """The objects of a cell. Each call blocks. OSError means that the outcome is unknown."""
+
+    def create(self, key: str, data: bytes) -> Named:
+        """Create the object. Its key is used for nothing else."""
+        ...
+
+
+class Chunk(msgspec.Struct, frozen=True, array_like=True):
+    """So many bytes of a file, from `begin` on, are an object."""
+
+    path: str
+    begin: int
+    key: str
+
+
 class BaseTarget:
     """Stores the content of one base. `named`: its objects, when it is complete."""
 
     def __init__(
-        self, objects: Objects, cell: str, name: str, known: Iterable[Named], fs: FileSystem, root: str, going: Going
+        self,
+        objects: Objects,
+        cell: str,
+        name: str,
+        known: Iterable[Named],
+        fs: FileSystem,
+        root: str,
+        going: Going,
+        chunk_bytes: int = CHUNK_BYTES,
     ) -> None:
         """`name`: used by no other base. `known`: objects of bases that stay. `root`: the data directory."""
         self._objects = objects
@@ -63,8 +91,9 @@ class BaseTarget:
         self._fs = fs
         self._directory = root
         self._going = going
-        #: Segments by their identity. Their keys have the name of their base after that.
-        self._known = {each.key.rpartition(".")[0]: each for each in known if f"/{files.SEGMENTS}/" in each.key}
+        #: Segments by their identity, chunks by their digest. Their keys have the name of their base after that.
+        folders = (f"{cell}/{files.SEGMENTS}/", f"{cell}/{CHUNKS}/")
+        self._known = {each.key.rpartition(".")[0]: each for each in known if each.key.startswith(folders)}
         self._name = name
         self._part = bytearray()
         self._parts = 0
@@ -73,6 +102,8 @@ class BaseTarget:
         self.root = f"{cell}/{name}"
         self.named: dict[str, Named] = {}
         self.pieces: list[Piece] = []
+        self._chunks: list[Chunk] = []
+        self._chunk_bytes = chunk_bytes
         self.shared: dict[SegmentId, Shared] = {}
         self.copied_bytes = 0
         self.reused_bytes = 0
@@ -100,6 +131,29 @@ class BaseTarget:
         self._add(path, 0, data)
 
     def _add(self, path: str, begin: int, data: bytes) -> None:
+        """The chunks that files keep from base to base become objects of their own."""
+        rest, size = begin, self._chunk_bytes
+        if path.startswith(f"{names.TOPICS}/"):
+            for at in range(begin, begin + len(data) - size + 1, size):
+                self._add_chunk(path, at, data[at - begin : at - begin + size])
+                rest = at + size
+        if rest < begin + len(data) or rest == begin:
+            self._add_piece(path, rest, data[rest - begin :])
+
+    def _add_chunk(self, path: str, begin: int, data: bytes) -> None:
+        what = f"{self._cell}/{CHUNKS}/{blake2b(data, digest_size=16).hexdigest()}"
+        named = self._known.get(what)
+        if named is None:
+            self._put(f"{what}.{self._name}", data)
+            named = self._known[what] = self.named[f"{what}.{self._name}"]
+            self.copied_bytes += len(data)
+        else:
+            self.named[named.key] = named
+            self.reused_bytes += len(data)
+        self._chunks.append(Chunk(path, begin, named.key))
+        self._going.on(len(data))
+
+    def _add_piece(self, path: str, begin: int, data: bytes) -> None:
         piece = Piece(path=path, begin=begin, offset=self._end, size=len(data), checksum=xxh3_64_hexdigest(data))
         self.pieces.append(piece)
         self._part += data
@@ -148,9 +202,10 @@ class BaseTarget:
     def commit(self, manifest: Manifest) -> int:
         if self._part:
             self._put_part(len(self._part))
+        self._put(f"{self.root}/{CHUNKS}", msgspec.json.encode(self._chunks))
         data = files.encode(manifest)
         self._put(f"{self.root}/{CONTENT}", data)
-        needed = {f"{self._cell}/{each.file}" for each in manifest.shared}
+        needed = {f"{self._cell}/{each.file}" for each in manifest.shared} | {each.key for each in self._chunks}
         self.named = {key: each for key, each in self.named.items() if key in needed or key.startswith(f"{self.root}/")}
         return len(data)
 
@@ -159,7 +214,7 @@ def lay_out_base(
     fs: FileSystem,
     root: str,
     cell: str,
-    objects: Objects,
+    objects: Readable,
     named: Iterable[Named],
     log: Iterable[Body],
     redo: tuple[int, int],
@@ -189,7 +244,7 @@ def lay_out_base(
     write_laid_out(fs, root, [*before, range(position(*instant), end)])
 
 
-def segments_of(cell: str, named: Iterable[Named], objects: Objects) -> list[tuple[SegmentId, Named]]:
+def segments_of(cell: str, named: Iterable[Named], objects: Readable) -> list[tuple[SegmentId, Named]]:
     """The sealed segments of a base, and the objects with their .data. `named`: its objects. Raises OSError."""
     by_key = {each.key: each for each in named}
     content = _content(by_key)
@@ -212,7 +267,7 @@ class _BaseFiles:
         fs: FileSystem,
         root: str,
         cell: str,
-        objects: Objects,
+        objects: Readable,
         named: Mapping[str, Named],
         content: Named,
     ) -> None:
@@ -223,19 +278,31 @@ class _BaseFiles:
         self._named = named
         self._folder = content.key.rpartition("/")[0]
         self._manifest = files.decode(objects.get(content))
+        chunks = objects.get(named[f"{self._folder}/{CHUNKS}"])
+        self._chunks = msgspec.json.decode(chunks, type=list[Chunk])
         self._indexes: dict[str, bytes] = {}
 
     def run(self, install: Callable[[Named, str], bool]) -> None:
         state = self._state()
         new = NewFiles(self._fs, self._root, self._index)
+        extents: dict[str, list[tuple[int, Callable[[], bytes]]]] = {}
         for piece in self._manifest.pieces:
-            data = state(piece)
-            if piece.path.endswith(names.IDX):
-                self._indexes[piece.path] = data
-        for piece in self._manifest.pieces:
-            with closing(new.create(layout.join(self._root, piece.path))) as file:
-                write_whole(file, state(piece), piece.begin)
-                if (id := segment_of(piece.path)) is not None:
+            extents.setdefault(piece.path, []).append((piece.begin, partial(state, piece)))
+        for chunk in self._chunks:
+            extents.setdefault(chunk.path, []).append((chunk.begin, partial(self._objects.get, self._named[chunk.key])))
+        for each in extents.values():
+            each.sort(key=itemgetter(0))
+        for path, found in extents.items():
+            if path.endswith(names.IDX):
+                self._indexes[path] = b"".join(read() for _, read in found)
+        for path, found in extents.items():
+            with closing(new.create(layout.join(self._root, path))) as file:
+                if path in self._indexes:
+                    write_whole(file, self._indexes[path], 0)
+                else:
+                    for begin, read in found:
+                        write_whole(file, read(), begin)
+                if (id := segment_of(path)) is not None:
                     new.flag(file, id)
                 file.sync()
         for each in self._manifest.shared:
@@ -282,7 +349,7 @@ class _BaseFiles:
 def _read(source: Source, what: str, begin: int, end: int) -> Iterable[bytes]:
     at = begin
     while at < end:
-        data = source.pread(min(CHUNK_BYTES, end - at), at)
+        data = source.pread(min(READ_BYTES, end - at), at)
         if not data:
             raise BackupFailed(f"{what} ends after {at} bytes, and {end} should be there.", file=what)
         yield data

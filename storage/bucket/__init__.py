@@ -9,6 +9,7 @@ from storage.bucket.base import (
     Base,
     BaseMissing,
     BaseTaken,
+    Head,
     Manifest,
     Named,
     Trimmer,
@@ -18,7 +19,7 @@ from storage.bucket.base import (
     read_base,
 )
 from storage.bucket.checks import ClockWrong, StoreBroken, check_clock, check_slot
-from storage.bucket.driver import Bucket, Driver
+from storage.bucket.driver import Bucket, Driver, open_bucket
 from storage.bucket.keys import sign
 from storage.bucket.log_file import Body, SlotFileSystem, lay_out
 from storage.bucket.requests import Steps, Unanswered, delete, get_patiently
@@ -40,6 +41,7 @@ __all__ = [
     "Driver",
     "Fenced",
     "GivenUp",
+    "Head",
     "Manifest",
     "Named",
     "OwnTime",
@@ -58,6 +60,7 @@ __all__ = [
     "get_patiently",
     "lay_out",
     "newest_head",
+    "open_bucket",
     "put_base",
     "put_object",
     "read_base",

@@ -25,6 +25,8 @@ from storage.bucket.slot import Seal
 
 #: How long one object of a base is retried.
 TRY_S: Final = 30.0
+#: How many objects are deleted by one request.
+PAGE: Final = 100
 #: How many bases are kept whole.
 NEWEST: Final = 2
 
@@ -180,22 +182,26 @@ class Trimmer:
             oldest = self._bases[0]
             needed = {each.key for base in self._bases[1:] for each in base.manifest.objects}
             unneeded = [each.key for each in oldest.manifest.objects if each.key not in needed]
-            for key in (*unneeded, oldest.head.manifest.key):
+            gone = [*unneeded, oldest.head.manifest.key]
+            for begin in range(0, len(gone), PAGE):
+                page = gone[begin : begin + PAGE]
                 if not may_delete((yield from now())):
                     return deleted
-                yield from delete(key)
-                deleted += 1
+                yield from delete(*page)
+                deleted += len(page)
             self._bases.pop(0)
         if len(self._bases) < NEWEST:
             return deleted
         seals = set(self._bases[0].manifest.seals)
-        while self.log_from < self._bases[0].head.redo:
-            if self.log_from not in seals:
+        while (begin := self.log_from) < (end := self._bases[0].head.redo):
+            page = range(begin, min(end, begin + PAGE))
+            data = [keys.slot(self.cell, each) for each in page if each not in seals]
+            if data:
                 if not may_delete((yield from now())):
                     return deleted
-                yield from delete(keys.slot(self.cell, self.log_from))
-                deleted += 1
-            self.log_from += 1
+                yield from delete(*data)
+                deleted += len(data)
+            self.log_from = page.stop
         return deleted
 
     def rubbish(self) -> Steps[list[str]]:
@@ -217,7 +223,8 @@ class Trimmer:
         """Delete these, and take them off the list. Raises Unanswered, as `trim`."""
         deleted = 0
         while rubbish and may_delete((yield from now())):
-            yield from delete(rubbish[-1])
-            rubbish.pop()
-            deleted += 1
+            page = rubbish[-PAGE:]
+            yield from delete(*page)
+            del rubbish[-PAGE:]
+            deleted += len(page)
         return deleted

@@ -11,7 +11,7 @@ from the store is passed on.
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
@@ -40,7 +40,7 @@ class Bucket(Protocol):
 
     def put(self, key: str, data: bytes) -> None: ...
 
-    def delete(self, key: str) -> None: ...
+    def delete(self, keys: Sequence[str]) -> None: ...
 
     def stored_at(self, key: str) -> float | None: ...
 
@@ -99,8 +99,8 @@ class Driver:
                 return list(self._pool.map(self._get_or_error, several))
             case Put(key, data):
                 return self.bucket.put(key, data)
-            case Delete(key):
-                return self.bucket.delete(key)
+            case Delete(several):
+                return self.bucket.delete(several)
             case Stat(key):
                 return self.bucket.stored_at(key)
             case Names(prefix):
@@ -146,11 +146,13 @@ class RemoteBucket:
         except Exception as error:
             raise _unanswered(error) from None
 
-    def delete(self, key: str) -> None:
+    def delete(self, keys: Sequence[str]) -> None:
         try:
-            self._remote.delete(key)
+            self._remote.delete(list(keys))
         except FileNotFoundError:
-            return
+            if len(keys) > 1:  # the others may be there still
+                for key in keys:
+                    self.delete([key])
         except Exception as error:
             raise _unanswered(error) from None
 

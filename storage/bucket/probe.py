@@ -56,7 +56,7 @@ def _round(stores: list[Bucket], pool: ThreadPoolExecutor, key: str) -> None:
     folder = key.rpartition("/")[0]
     if key not in first.names(f"{folder}/"):
         raise StoreRefused("a listing does not show an object that exists")
-    first.delete(key)
+    first.delete([key])
     if first.get(key) is not None:
         raise StoreRefused("a deleted object is still there")
     if key in first.names(f"{folder}/"):

@@ -3,7 +3,7 @@
     Create   a new object, or the answer that one of that name exists
     Get      an object, several of them (`GetMany`), or that there is none
     Put      an object that replaces another: signs of life only
-    Delete   an object; a missing one is fine
+    Delete   objects; missing ones are fine
     Stat     when an object was stored last, by the store's clock
     Names    what a listing shows
     Wait     this many seconds, and returns the time after them
@@ -47,7 +47,9 @@ class Put(NamedTuple):
 
 
 class Delete(NamedTuple):
-    key: str
+    """Several objects, each at a moment of its own. Unanswered: some may be deleted."""
+
+    keys: tuple[str, ...]
 
 
 class Stat(NamedTuple):
@@ -87,8 +89,8 @@ def put(key: str, data: bytes) -> Steps[None]:
     yield Put(key, data)
 
 
-def delete(key: str) -> Steps[None]:
-    yield Delete(key)
+def delete(*keys: str) -> Steps[None]:
+    yield Delete(keys)
 
 
 def names(prefix: str) -> Steps[list[str]]:

@@ -28,6 +28,8 @@ from storage.bucket.requests import Steps, Unanswered, get, now, put, wait
 TTL_S: Final = 5.0
 MARGIN_S: Final = 1.0
 EVERY_S: Final = 1.0
+#: How often a process that waits looks whether there is something new.
+LOOK_S: Final = 0.25
 
 
 class Sign(msgspec.Struct, frozen=True):
@@ -100,8 +102,9 @@ def show_signs(node: str, nonce: str, times: list[OwnTime], every_s: float = EVE
         yield from wait(max(0.0, left))
 
 
-def is_gone(nonce: str, ttl_s: float = TTL_S, every_s: float = EVERY_S) -> Steps[bool]:
-    """Whether the process shows no sign of life for TTL. False as soon as it does. The caller has seen its seal.
+def is_gone(nonce: str, ttl_s: float = TTL_S, *, unless: str = "") -> Steps[bool]:
+    """Whether the process shows no sign of life for TTL. False as soon as it does, or an object `unless` exists. The
+    caller has seen its seal.
 
     Raises Unanswered if the store does not answer.
     """
@@ -111,8 +114,10 @@ def is_gone(nonce: str, ttl_s: float = TTL_S, every_s: float = EVERY_S) -> Steps
     while True:
         left = seen_at + ttl_s - (yield from now())
         if left > 0:
-            yield from wait(min(left, every_s))
+            yield from wait(min(left, LOOK_S))
         looked_at = yield from now()
+        if unless and (yield from get(unless)) is not None:
+            return False
         if (yield from get(key)) != first:
             return False
         if looked_at >= seen_at + ttl_s:

@@ -98,17 +98,20 @@ def take_over(
     holds_lock_of: Callable[[str], bool] = lambda _: False,
     ttl_s: float = TTL_S,
     give_up_s: float = 30.0,
+    *,
+    wait: bool = False,
 ) -> Steps[Taken | None]:
     """Become the owner, or return None because the owner is alive. Nothing may be served before this returns.
 
-    `holds_lock_of`: whether this process holds the lock of a local directory of that id.
+    `holds_lock_of`: whether this process holds the lock of a local directory of that id. `wait`: go on while the owner
+    is alive, and notice within LOOK_S when it gives the cell away.
     Raises NeverBegun, MetadataLost, BaseMissing, DamagedSlot; Unanswered and GivenUp, after which it may be called
     again.
     """
-    missing = 0
+    missing = at_least = 0
     while True:
         try:
-            found = yield from _attempt(cell, candidate, holds_lock_of, ttl_s, give_up_s)
+            found = yield from _attempt(cell, candidate, holds_lock_of, ttl_s, give_up_s, at_least, wait=wait)
         except (BaseMissing, DamagedSlot):
             missing += 1
             if missing > 1:
@@ -116,44 +119,64 @@ def take_over(
             continue
         if not isinstance(found, _Again):
             return found
+        at_least = found.base
 
 
-class _Again:
-    """What was judged has changed: begin again."""
+class _Again(msgspec.Struct, frozen=True):
+    """There is a newer base: begin again, from that one on."""
+
+    base: int
 
 
 def _attempt(
-    cell: str, candidate: Candidate, holds_lock_of: Callable[[str], bool], ttl_s: float, give_up_s: float
+    cell: str,
+    candidate: Candidate,
+    holds_lock_of: Callable[[str], bool],
+    ttl_s: float,
+    give_up_s: float,
+    at_least: int,
+    *,
+    wait: bool,
 ) -> Steps[Taken | _Again | None]:
-    head = yield from newest_head(cell)
+    head = yield from newest_head(cell, at_least)
     if head is None:
         if (yield from get(keys.slot(cell, 0))) is None:
             raise NeverBegun(f"{cell} was not initialised")
         raise MetadataLost(f"{cell} has a log and no base")
     base = yield from read_base(cell, head)
     log = Log(head.redo, head.seal, [], [])
-    yield from _read_on(cell, log, give_up_s)
-    judged = log.owner
-    if not (yield from _may_seal(judged, candidate, holds_lock_of, ttl_s)):
-        return None
-    while True:
+    seal: Seal | None = None
+    sealed_at = 0.0
+    while seal is None:
+        yield from _read_on(cell, log, give_up_s)
+        judged = log.owner
+        if not (yield from _may_seal(cell, log, candidate, holds_lock_of, ttl_s)):
+            if not wait:
+                return None
+            if (yield from get(keys.head(cell, head.number + 1))) is not None:
+                return _Again(head.number + 1)  # less is to be read from that one on
+            continue
         # An earlier attempt of this process may be carried out after this read of the log, and not before it.
         sealed_at = yield from now()
-        yield from _read_on(cell, log, give_up_s)
-        if log.owner != judged:
-            return _Again()
-        # The seal names the directory that the one in front names, if this process holds it: else it may be used again
-        # later, although others have owned the cell since.
-        directory = judged.directory if judged.directory and holds_lock_of(judged.directory) else candidate.directory
-        seal = msgspec.structs.replace(candidate, directory=directory).seal(log.end, judged.generation + 1)
-        try:
-            yield from create_slot(cell, log.end, encode_seal(seal), give_up_s)
-            break
-        except Fenced:
-            continue
+        while seal is None:
+            yield from _read_on(cell, log, give_up_s)
+            if log.owner != judged:
+                break
+            # The seal names the directory that the one in front names, if this process holds it: else it may be used
+            # again later, although others have owned the cell since.
+            directory = (
+                judged.directory if judged.directory and holds_lock_of(judged.directory) else candidate.directory
+            )
+            next = msgspec.structs.replace(candidate, directory=directory).seal(log.end, judged.generation + 1)
+            try:
+                yield from create_slot(cell, log.end, encode_seal(next), give_up_s)
+            except Fenced:
+                sealed_at = yield from now()
+            else:
+                seal = next
     until = (yield from now()) + give_up_s
     if (yield from patiently(Get(keys.head(cell, head.number + 2)), until)) is not None:
-        return _Again()
+        return _Again(head.number + 2)
     recent = (head.seal, *log.seals, seal)
     seals = {*base.manifest.seals, *(each.slot for each in recent)}
     return Taken(seal, sealed_at, base, tuple(log.data), tuple(sorted(seals)), recent)
@@ -197,11 +220,15 @@ def _add(log: Log, slot: Slot) -> None:
     log.end = slot.number + 1
 
 
-def _may_seal(owner: Seal, candidate: Candidate, holds_lock_of: Callable[[str], bool], ttl_s: float) -> Steps[bool]:
+def _may_seal(
+    cell: str, log: Log, candidate: Candidate, holds_lock_of: Callable[[str], bool], ttl_s: float
+) -> Steps[bool]:
+    """Whether this process may seal over the last seal of the log. Returns False early if there is another slot."""
+    owner, next_slot = log.owner, keys.slot(cell, log.end)
     if owner.successor:
         # The former owner answers nothing any more, and the successor nothing yet: it only goes first.
         goes_first = owner.successor in (candidate.nonce, ANYONE)
-        return goes_first or (yield from is_gone(owner.successor, ttl_s))
+        return goes_first or (yield from is_gone(owner.successor, ttl_s, unless=next_slot))
     if owner.nonce == candidate.nonce or (owner.directory and holds_lock_of(owner.directory)):
         return True
-    return (yield from is_gone(owner.nonce, ttl_s))
+    return (yield from is_gone(owner.nonce, ttl_s, unless=next_slot))

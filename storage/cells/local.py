@@ -6,14 +6,16 @@ since: this process holds its lock, the machine was not started anew, and the se
 it, so that this process's own goes on with it. Otherwise it is made anew of the newest base and the slots behind it.
 
     .cell     which directory this is: written when it is complete, and removed before anything in it is
-    .cache/    files of segments that the new directory may need: those of the old one that are the same, and those that
-              were fetched while the cell had another owner; removed when the directory is made
+    .cache/   objects that the new directory is made of: segments of the old one that are the same, and what was
+              fetched, perhaps while the cell had another owner; removed when the directory is made
 
-A directory that was copied, or came from another machine, has another lock file, and counts as none.
+Nothing here is synced, because the directory is not used after a restart of the machine. A directory that was copied,
+or came from another machine, has another lock file, and counts as none.
 """
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
@@ -21,15 +23,15 @@ from typing import Final
 
 import msgspec
 
-from storage.backup.bases import Objects, lay_out_base, segments_of
+from storage.backup.bases import Readable, lay_out_base, segments_of
 from storage.backup.restoring import empty_directory, remove_tree
-from storage.bucket import Base, Body, Named, Taken
+from storage.bucket import Base, Body, Head, Named, Taken
 from storage.errors import AlreadyLocked
 from storage.platform import (
     Clock,
     LockText,
-    PosixFileSystem,
     PosixLock,
+    UnsyncedFileSystem,
     ensure_dir,
     layout,
     replace_file,
@@ -40,8 +42,8 @@ from storage.segments import SegmentId, names
 
 NOTE: Final = ".cell"
 CACHE: Final = ".cache"
-#: So many segments are fetched at a time, of at most `Options.segment_max_bytes` each.
-AT_ONCE: Final = 4
+#: So many objects are fetched at a time, of at most `Options.segment_max_bytes` each.
+AT_ONCE: Final = 8
 
 
 class Note(msgspec.Struct, frozen=True):
@@ -59,7 +61,7 @@ class LocalDirectory:
 
     def __init__(self, root: str, cell: str, nonce: str, clock: Clock) -> None:
         """`nonce`: of this process, and the id of the directory if it is made anew."""
-        self._fs = PosixFileSystem()
+        self._fs = UnsyncedFileSystem()
         self.root = root
         self._cell = cell
         self._clock = clock
@@ -69,6 +71,8 @@ class LocalDirectory:
         self._cache = layout.join(root, CACHE)
         #: Keys of objects whose bytes are in a file of `.cache`.
         self._cached: dict[str, str] = {}
+        #: What `segments_of` said about the last base.
+        self._segments: tuple[Head, list[tuple[SegmentId, Named]]] | None = None
 
     def lock(self) -> bool:
         """Whether this process holds the directory from now on. False: another one does."""
@@ -139,14 +143,19 @@ class LocalDirectory:
 
     # -- making it anew ------------------------------------------------------------------------------------------------
 
-    def keep_own(self, base: Base, objects: Objects) -> None:
+    def keep_own(self, base: Base, objects: Readable) -> None:
         """Keep the files of segments that are as the base has them. The directory is not used any more."""
         with suppress(FileNotFoundError):
             self._fs.unlink(layout.join(self.root, NOTE))
-        for id, named in segments_of(self._cell, base.manifest.objects, objects):
+        for id, named in self._segments_of(base, objects):
             if named.key not in self._cached and self._has(id, named):
                 ensure_dir(self._fs, self._cache)
                 self._fs.rename(names.path(self.root, id, names.DATA), self._add(named))
+
+    def _segments_of(self, base: Base, objects: Readable) -> list[tuple[SegmentId, Named]]:
+        if self._segments is None or self._segments[0] != base.head:
+            self._segments = base.head, segments_of(self._cell, base.manifest.objects, objects)
+        return self._segments[1]
 
     def _has(self, id: SegmentId, named: Named) -> bool:
         """Whether the directory's own file of the segment is the same."""
@@ -156,18 +165,17 @@ class LocalDirectory:
         with closing(self._fs.open(path, write=False)) as file:
             return named.fits(file.pread(named.size, 0))
 
-    def fetch(self, base: Base, objects: Objects, stopped: Callable[[], bool] = lambda: False) -> None:
-        """Fetch segments that a directory made of that base needs, and that are not here, until `stopped`. Raises
-        OSError."""
-        needed = segments_of(self._cell, base.manifest.objects, objects)
-        missing = [named for id, named in needed if named.key not in self._cached and not self._has(id, named)]
+    def fetch(self, base: Base, objects: Readable, stopped: Callable[[], bool] = lambda: False) -> None:
+        """Fetch what a directory made of that base needs, and is not here, until `stopped`. Raises OSError."""
+        own = {named.key for id, named in self._segments_of(base, objects) if self._has(id, named)}
+        missing = [each for each in base.manifest.objects if each.key not in self._cached and each.key not in own]
         if missing:
             ensure_dir(self._fs, self._cache)
         with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="segments") as pool:
             for fetching in [pool.submit(self._fetch, named, objects, stopped) for named in missing]:
                 fetching.result()
 
-    def _fetch(self, named: Named, objects: Objects, stopped: Callable[[], bool]) -> None:
+    def _fetch(self, named: Named, objects: Readable, stopped: Callable[[], bool]) -> None:
         if stopped():
             return
         data = objects.get(named)
@@ -175,15 +183,21 @@ class LocalDirectory:
         with closing(self._fs.open(path, create=True)) as file:
             file.truncate(0)
             write_whole(file, data, 0)
-            file.sync()
         self._add(named)
 
     def _add(self, named: Named) -> str:
         path = self._cached[named.key] = layout.join(self._cache, _file_name(named))
         return path
 
-    def make(self, taken: Taken, objects: Objects) -> None:
-        """Make it of what is in the bucket; durable on return. Raises BackupDamaged, OSError."""
+    def get(self, named: Named) -> bytes:
+        """As `storage.backup.bases.Readable`: from the cache. Raises OSError."""
+        if named.key not in self._cached:
+            raise OSError(errno.EIO, f"{named.key} was not fetched")
+        with closing(self._fs.open(self._cached[named.key], write=False)) as file:
+            return file.pread(named.size, 0)
+
+    def make(self, taken: Taken, objects: Readable) -> None:
+        """Make it of what is in the bucket. Raises BackupDamaged, OSError."""
         assert self._lock is not None
         base = taken.base
         self.keep_own(base, objects)
@@ -195,7 +209,7 @@ class LocalDirectory:
             self._fs,
             self.root,
             self._cell,
-            objects,
+            self,
             manifest.objects,
             log,
             manifest.log_from,

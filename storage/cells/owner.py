@@ -78,7 +78,8 @@ from storage.engine import Engine
 from storage.errors import StorageError
 from storage.log import split
 from storage.options import Options
-from storage.platform import Clock, PosixFileSystem, SystemClock, new_format
+from storage.platform import Clock, PosixFileSystem, SystemClock, UnsyncedFileSystem, new_format
+from storage.segments import SegmentError
 
 _log = structlog.get_logger("storage")
 
@@ -95,7 +96,7 @@ SWEEP_PAGE: Final = 1000
 #: How often a slot is read back, and the clock compared.
 CHECK_S: Final = 60.0
 #: A clean stop waits no longer for the store.
-CLOSE_S: Final = 10.0
+CLOSE_S: Final = 20.0
 
 
 class State(enum.StrEnum):
@@ -179,7 +180,7 @@ class CellOwner:
             put_interval_ms=PUT_INTERVAL_MS if options.put_interval_ms is None else options.put_interval_ms,
             sync_leases=True,
         )
-        files = SlotFileSystem(PosixFileSystem(), root, self)
+        files = SlotFileSystem(UnsyncedFileSystem(), root, self)
         self.engine = Engine(root, wanted, fs=files, clock=self._clock)
 
     async def start(self, *, wait: bool = True) -> bool:
@@ -232,7 +233,7 @@ class CellOwner:
         await self._check_own_clock(wait=wait)
         candidate = msgspec.structs.replace(self._candidate, directory=self._candidate.nonce)
         while True:
-            steps = take_over(self._cell, candidate, self._directory.is_locked_as, self._ttl_s)
+            steps = take_over(self._cell, candidate, self._directory.is_locked_as, self._ttl_s, wait=wait)
             try:
                 taken = await asyncio.to_thread(self._driver.run, steps)
             except Unanswered:
@@ -527,7 +528,8 @@ class CellOwner:
         rest as in `close`. Raises what `drain` raises; the cell has not been given then.
         """
         if self.state is State.OWNER and self._behind:
-            with contextlib.suppress(StorageError, Unanswered, BaseTaken, BaseMissing, OSError):
+            with contextlib.suppress(StorageError, SegmentError, Unanswered, BaseTaken, BaseMissing, OSError):
+                await self.engine.segment_worker.flush_all()  # so that little is left for the last base
                 await self.put_base()
         await drain()
         await self.close(successor, within_s)

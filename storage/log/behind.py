@@ -142,13 +142,16 @@ class Behind:
     def _run(self) -> None:
         while True:
             with self.lock:
-                while not self._stopping and not (self._wanted and (self._hurry or self._left_ns() <= 0)):
+                while not self._stopping and not (self._wanted and self._left_ns() <= 0):
                     self._clock.wait(self.lock, self._left_ns() / 1e9 if self._wanted else None)
                 if self._stopping:
                     return
             self._push()
 
     def _left_ns(self) -> int:
+        """How long the next sync has to wait; one without anything to write need not."""
+        if self._hurry or self._log.is_synced():
+            return 0
         return self._last_ns + self._interval_ns - self._clock.monotonic_ns()
 
     def _push_if_wanted(self) -> None:
@@ -160,9 +163,10 @@ class Behind:
         error: OSError | None = None
         with self.lock:
             self._wanted, self._in_progress = False, True
-            self._last_ns = self._clock.monotonic_ns()
             late, self._late = self._late, []
             finish = self._log.begin_sync()
+            if finish is not None:
+                self._last_ns = self._clock.monotonic_ns()
         try:
             if finish is not None:
                 finish()

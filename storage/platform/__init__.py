@@ -53,6 +53,7 @@ from storage.platform.overlay import OverlayFileSystem
 from storage.platform.posix import PosixFileSystem, PosixLock
 from storage.platform.runtime import Runtime
 from storage.platform.slices import in_slices
+from storage.platform.unsynced import UnsyncedFileSystem
 
 __all__ = [
     "CALL_S",
@@ -83,6 +84,7 @@ __all__ = [
     "ShardTrust",
     "SyncFailed",
     "SystemClock",
+    "UnsyncedFileSystem",
     "bound_heaps",
     "cell_folder",
     "cell_folders",

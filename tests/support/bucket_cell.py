@@ -151,6 +151,7 @@ class Member:
         self.process = Process(cell.world, node)
         self.node = node
         self.disk = cell.disks.setdefault(node, Disk())
+        self.waits = cell.world.rng.random() < 0.5
         self.time = OwnTime()
         #: What it knows to be stored, as owner.
         self.numbers: list[int] | None = None
@@ -181,7 +182,7 @@ class Member:
         while True:
             try:
                 taken = yield from take_over(
-                    NAME, candidate, lambda directory: directory == disk.id, give_up_s=GIVE_UP_S
+                    NAME, candidate, lambda directory: directory == disk.id, give_up_s=GIVE_UP_S, wait=self.waits
                 )
             except Unanswered:
                 taken = None

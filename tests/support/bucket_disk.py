@@ -70,7 +70,7 @@ class BucketDisk(SimDisk):
         made: list[BaseTarget] = []
 
         def target(going: Any) -> BaseTarget:
-            made.append(BaseTarget(self, CELL, f"base-{next(self.names)}", known, self, ROOT, going))
+            made.append(BaseTarget(self, CELL, f"base-{next(self.names)}", known, self, ROOT, going, chunk_bytes=256))
             return made[0]
 
         [redo], [instant] = await engine.backups.take_base(target)

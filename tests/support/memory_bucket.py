@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 
 
 class MemoryBucket:
@@ -29,8 +30,9 @@ class MemoryBucket:
     def stored_at(self, key: str) -> float | None:
         return time.time() if key in self.objects else None
 
-    def delete(self, key: str) -> None:
-        self.objects.pop(key, None)
+    def delete(self, keys: Sequence[str]) -> None:
+        for key in keys:
+            self.objects.pop(key, None)
 
     def names(self, prefix: str) -> list[str]:
         return [key for key in self.objects if key.startswith(prefix)]

@@ -63,8 +63,9 @@ class World:
                 return True
             case Put(key, data):
                 objects[key] = data
-            case Delete(key):
-                objects.pop(key, None)
+            case Delete(several):
+                for key in several:
+                    objects.pop(key, None)
             case Get(key):
                 return objects.get(key)
             case Names(prefix):

@@ -34,6 +34,7 @@ EXCEPTIONS: Final[dict[str, str]] = {
     "storage.offline.commands": "only the command line needs it, and programs import storage",
     "storage.cells.backing_up": CIRCLE,
     "storage.cells.making": CIRCLE,
+    "storage.cells.owner": CIRCLE,
     "storage.segments.tiering.relocation": CIRCLE,
     "storage.segments.tiering.relocator": CIRCLE,
     "storage.state.consumers.offset": CIRCLE,

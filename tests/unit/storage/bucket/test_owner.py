@@ -7,7 +7,7 @@ import contextlib
 import itertools
 import json
 import shutil
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -79,8 +79,8 @@ class Line:
     def stored_at(self, key: str) -> float | None:
         return self._through().stored_at(key)
 
-    def delete(self, key: str) -> None:
-        self._through().delete(key)
+    def delete(self, keys: Sequence[str]) -> None:
+        self._through().delete(keys)
 
     def names(self, prefix: str) -> list[str]:
         return self._through().names(prefix)

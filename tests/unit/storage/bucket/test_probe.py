@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from storage.bucket.probe import StoreRefused, probe
@@ -57,7 +59,7 @@ class StaleListing(MemoryBucket):
 class Undeleted(MemoryBucket):
     """Deletes nothing."""
 
-    def delete(self, key: str) -> None:
+    def delete(self, keys: Sequence[str]) -> None:
         pass
 
 

@@ -1,0 +1,173 @@
+"""Measures a cell in a bucket: throughput and latency against a local disk, slots per second, size, and takeover time.
+
+    python -m loadtest.bucket_cells
+    python -m loadtest.bucket_cells --delay-ms 25 --seconds 10
+    python -m loadtest.bucket_cells --megabytes 1000 --takeover
+
+Engines run in this process. The store is one in a process of its own that answers each request after a delay.
+64 callers append 100 records of class fsync at a time: to an engine on a local disk, and to owners of cells that create
+slots as fast as requests return, or every 100 ms. Compare within one run only.
+
+With --takeover, an owner writes so many megabytes, deletes half of them, and puts bases. Then it gives the cell to a
+process that was waiting. That one is killed, so that a third one has to fetch everything.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median, quantiles
+
+import msgspec
+
+from loadtest.slow_s3 import BUCKET, SlowS3
+from storage import Durability, Engine, NewRecord, Options, TopicConfig
+from storage.bucket import Bucket, Candidate, open_bucket
+from storage.cells.owner import CellOwner, begin
+
+CELL = "cell-00"
+CALLERS = 64
+RECORDS = 100
+_nonces = itertools.count(1)
+
+
+class Load(msgspec.Struct, kw_only=True):
+    """What callers got from one engine. Latencies in ms."""
+
+    name: str
+    records_s: float
+    p50_ms: float
+    p99_ms: float
+    syncs_s: float
+    sync_ms: float
+
+
+async def load(name: str, engine: Engine, seconds: float) -> Load:
+    await engine.put_topic("events", TopicConfig(durability=Durability.FSYNC))
+    batch = [NewRecord(msgspec.Raw(b'{"n":%d,"text":"%s"}' % (n, b"x" * 80))) for n in range(RECORDS)]
+    took: list[float] = []
+    begun = time.monotonic()
+    stats = engine.shards[0].log.stats
+    before, before_s = stats.fsyncs, stats.fsync_seconds.sum
+
+    async def call() -> None:
+        while time.monotonic() - begun < seconds:
+            at = time.monotonic()
+            await engine.append("events", batch)
+            took.append((time.monotonic() - at) * 1000)
+
+    await asyncio.gather(*(call() for _ in range(CALLERS)))
+    lasted = time.monotonic() - begun
+    return Load(
+        name=name,
+        records_s=len(took) * RECORDS / lasted,
+        p50_ms=median(took),
+        p99_ms=quantiles(took, n=100)[-1],
+        syncs_s=(stats.fsyncs - before) / lasted,
+        sync_ms=(stats.fsync_seconds.sum - before_s) * 1000 / max(1, stats.fsyncs - before),
+    )
+
+
+def new_owner(bucket: Bucket, folder: Path, **options: int) -> CellOwner:
+    number = next(_nonces)
+    wanted = msgspec.structs.replace(Options(), **options)
+    return CellOwner(bucket, CELL, str(folder / f"{number}"), Candidate("node", f"{number:032x}"), options=wanted)
+
+
+def new_cell(prefix: str) -> Bucket:
+    bucket = open_bucket("s3", BUCKET, prefix)
+    begin(bucket, CELL, Candidate("init", "00" * 16))
+    return bucket
+
+
+async def throughput(seconds: float, folder: Path) -> None:
+    found: list[Load] = []
+    async with Engine.open(folder / "local", Options(wal_shards=1)) as engine:
+        found.append(await load("local disk", engine, seconds))
+    for interval_ms in (0, 100):
+        owner = new_owner(new_cell(f"slots-{interval_ms}"), folder, put_interval_ms=interval_ms)
+        await owner.start()
+        found.append(await load(f"slots, {interval_ms} ms apart", owner.engine, seconds))
+        await owner.close()
+    print(f"{'':24}{'records/s':>12}{'p50 ms':>10}{'p99 ms':>10}{'syncs/s':>10}{'sync ms':>10}{'of local':>10}")
+    for each in found:
+        ratio = each.records_s / found[0].records_s
+        print(f"{each.name:24}{each.records_s:12,.0f}{each.p50_ms:10.1f}{each.p99_ms:10.1f}", end="")
+        print(f"{each.syncs_s:10.1f}{each.sync_ms:10.1f}{ratio:10.2f}")
+
+
+async def takeover(megabytes: int, folder: Path) -> None:
+    bucket = new_cell("takeover")
+    first = new_owner(bucket, folder)
+    await first.start()
+    engine = first.engine
+    batch = [NewRecord(msgspec.Raw(b'"' + os.urandom(5000).hex().encode() + b'"')) for _ in range(100)]
+    for topic in ("stays", "goes"):
+        await engine.put_topic(topic, TopicConfig(durability=Durability.DISK))
+        for _ in range(megabytes // 2):
+            await engine.append(topic, batch)
+            if first.behind[1] > 64 << 20:
+                await engine.segment_worker.flush_all()
+                await first.put_base()
+    await engine.delete_topic("goes")
+    live = engine.state_of(engine.topic("stays")).bytes
+    for _ in range(3):
+        await engine.segment_worker.flush_all()
+        await first.put_base()
+    await first.trim()
+    print(f"live {live / 1e6:,.0f} MB; in the store {_stored() / 1e6:,.0f} MB: {_stored() / live:.2f} times")
+    second = new_owner(bucket, folder)
+    waiting = asyncio.create_task(second.start())
+    await asyncio.sleep(10 + megabytes / 50)  # it fetches the segments meanwhile
+    silent = [0.0]
+
+    async def drain() -> None:
+        silent[0] = time.monotonic()
+
+    await first.give(f"{next(_nonces) - 1:032x}", drain)
+    await waiting
+    print(f"given to a process that waits: nobody served for {time.monotonic() - silent[0]:.2f} s")
+    killed = time.monotonic()
+    await second.abandon()
+    third = new_owner(bucket, folder)
+    await third.start()
+    print(f"killed: served again after {time.monotonic() - killed:.2f} s, of which TTL is 5 s")
+    assert third.engine.state_of(third.engine.topic("stays")).bytes == live
+    await third.close()
+
+
+def _stored() -> int:
+    from obstore.store import S3Store
+
+    store = S3Store(BUCKET, prefix="takeover", client_options={"allow_http": True})
+    return sum(entry["size"] for page in store.list() for entry in page)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m loadtest.bucket_cells",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--delay-ms", type=int, default=25, help="added to each request")
+    parser.add_argument("--seconds", type=float, default=5.0, help="of each load")
+    parser.add_argument("--megabytes", type=int, default=200, help="written for --takeover")
+    parser.add_argument("--takeover", action="store_true", help="measure takeovers and sizes instead of a load")
+    given = parser.parse_args(arguments)
+    with SlowS3() as store, tempfile.TemporaryDirectory() as folder:
+        os.environ.update(store.environment)
+        store.delay(given.delay_ms / 1000)
+        asyncio.run(
+            takeover(given.megabytes, Path(folder)) if given.takeover else throughput(given.seconds, Path(folder))
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
