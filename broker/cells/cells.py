@@ -13,6 +13,7 @@ import msgspec
 from broker.cells.addresses import address_in
 from broker.cells.neighbours import PeerNeighbours
 from broker.cells.peers import Method, Peers, PeerServer
+from broker.cluster import OwnersFile
 from storage import NotMine, home_cell
 from storage.records import address
 
@@ -39,11 +40,19 @@ class Role(msgspec.Struct, frozen=True, kw_only=True):
     http_ports: tuple[int, ...] = ()
     #: The ports for Kafka clients, by cell. Empty if the set has none.
     kafka_ports: tuple[int, ...] = ()
+    #: In a cluster: the name of the node, and of a cell's process what its seals call it.
+    node: str = ""
+    nonce: str = ""
 
     @property
     def process(self) -> str:
         """The name of the process in logs."""
         return "gateway" if self.cell is None else f"cell-{self.cell:02d}"
+
+    @property
+    def owners(self) -> OwnersFile | None:
+        """In a cluster: a new reader of the owners of the cells."""
+        return OwnersFile(Path(self.run)) if self.node else None
 
     def http_socket(self, cell: int) -> Path:
         """The socket on which a cell accepts HTTP requests from gateways."""
@@ -63,7 +72,9 @@ class Cells:
         self.me = role.cell
         self.count = role.count
         self._engine = engine
-        self.peers = Peers({cell: role.peer_socket(cell) for cell in range(role.count) if cell != self.me})
+        #: In a cluster: the owners of the cells.
+        self.owners = role.owners
+        self.peers = Peers({cell: role.peer_socket(cell) for cell in range(role.count) if cell != self.me}, self.owners)
         #: The methods that other cells may call, by name. Complete before `start`.
         self.handlers: dict[str, Method] = {"ready": _ready, **engine.methods_for_neighbours}
         self._server = PeerServer(role.peer_socket(self.me), self.handlers)

@@ -19,12 +19,16 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import structlog
 
+from broker.cells.relayed import Kind, connect_relayed
 from storage import StorageError, Unavailable
+
+if TYPE_CHECKING:
+    from broker.cluster import OwnersFile
 
 _log = structlog.get_logger("broker.cells")
 
@@ -143,9 +147,10 @@ class PeerServer:
 class Peers:
     """The other cells of the set. Used only on one event loop."""
 
-    def __init__(self, paths: Mapping[int, Path]) -> None:
-        """`paths`: the socket of each cell. The first call to a cell opens the connection."""
-        self._peers = {cell: _Peer(cell, path) for cell, path in paths.items()}
+    def __init__(self, paths: Mapping[int, Path], owners: OwnersFile | None = None) -> None:
+        """`paths`: the socket of each cell. The first call to a cell opens the connection. `owners`: in a cluster,
+        which cells are at other nodes."""
+        self._peers = {cell: _Peer(cell, path, owners) for cell, path in paths.items()}
 
     async def call(self, cell: int, method: str, argument: Any, *, timeout_s: float = 30.0) -> Any:
         """Call a method of another cell and return its result.
@@ -163,9 +168,12 @@ class Peers:
 class _Peer:
     """The connection to one cell."""
 
-    def __init__(self, cell: int, path: Path) -> None:
+    def __init__(self, cell: int, path: Path, owners: OwnersFile | None) -> None:
         self._cell = cell
         self._path = path
+        self._owners = owners
+        #: Whether the current connection goes through the relay.
+        self._is_relayed = False
         self._writer: asyncio.StreamWriter | None = None
         self._reading: asyncio.Task[None] | None = None
         self._connecting = asyncio.Lock()
@@ -175,7 +183,7 @@ class _Peer:
 
     async def call(self, method: str, argument: Any, timeout_s: float) -> Any:
         writer = self._writer
-        if writer is None or writer.is_closing():
+        if writer is None or writer.is_closing() or self._has_moved():
             writer = await self._connect()
         waiting = self._waiting
         self._next = number = self._next + 1
@@ -199,19 +207,32 @@ class _Peer:
             self._reading.cancel()
             await asyncio.gather(self._reading, return_exceptions=True)
 
+    def _has_moved(self) -> bool:
+        """Whether the cell went to another node, or came from one, behind the connection."""
+        return self._owners is not None and self._owners.is_elsewhere(self._cell) != self._is_relayed
+
     async def _connect(self) -> asyncio.StreamWriter:
         async with self._connecting:
             if self._writer is not None and not self._writer.is_closing():
-                return self._writer
+                if not self._has_moved():
+                    return self._writer
+                self._writer.transport.abort()
             try:
                 async with asyncio.timeout(CONNECT_S):
-                    reader, writer = await asyncio.open_unix_connection(str(self._path), limit=1 << 20)
+                    reader, writer = await self._open()
             except (OSError, TimeoutError):
                 raise PeerUnavailable(self._cell, "none") from None
             self._writer, self._waiting = writer, {}
             reading = self._read(reader, writer, self._waiting)
             self._reading = asyncio.create_task(reading, name=f"peer-{self._cell}")
             return writer
+
+    async def _open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        self._is_relayed = self._owners is not None and self._owners.is_elsewhere(self._cell)
+        if not self._is_relayed:
+            return await asyncio.open_unix_connection(str(self._path), limit=1 << 20)
+        connection = await connect_relayed(self._path.parent, self._cell, Kind.PEER)
+        return await asyncio.open_unix_connection(sock=connection, limit=1 << 20)
 
     async def _read(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, waiting: dict[int, asyncio.Future[Any]]

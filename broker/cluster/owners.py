@@ -85,6 +85,11 @@ class ClusterMap(msgspec.Struct, frozen=True, kw_only=True):
         owner = self.owner(cell)
         return owner is not None and owner.node == self.me
 
+    def is_elsewhere(self, cell: int) -> bool:
+        """Whether another node owns the cell."""
+        owner = self.owner(cell)
+        return owner is not None and owner.node != self.me
+
 
 _decode = msgspec.json.Decoder(ClusterMap).decode
 
@@ -123,3 +128,8 @@ class OwnersFile:
         except (OSError, msgspec.DecodeError):
             pass
         return self._known
+
+    def is_elsewhere(self, cell: int) -> bool:
+        """Whether another node owns the cell, as far as this one knows."""
+        known = self.read()
+        return known is not None and known.is_elsewhere(cell)

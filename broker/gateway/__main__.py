@@ -42,7 +42,9 @@ def main() -> int:
 
 async def _serve(settings: Settings, role: Role) -> None:
     sockets = [role.http_socket(cell) for cell in range(role.count)]
-    gateway = Gateway(settings, sockets, role.set_id, http_ports=role.http_ports, kafka_ports=role.kafka_ports)
+    gateway = Gateway(
+        settings, sockets, role.set_id, http_ports=role.http_ports, kafka_ports=role.kafka_ports, cluster=role.owners
+    )
     assert role.http_fd is not None
     server = GatewayServer(gateway, socket.socket(fileno=role.http_fd))
     loop = asyncio.get_running_loop()

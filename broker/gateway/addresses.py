@@ -22,8 +22,17 @@ def host_of(host: bytes | None, server: tuple[str, int] | None) -> str:
 
 def addresses(gateway: Gateway, cell: int, *, scheme: str, host: str) -> dict[str, str]:
     """`http`: the URL of a cell for HTTP clients; `kafka`: its host and port for Kafka clients. A cell without such a
-    port lacks the field. `host`: the host that the client knows, used unless the settings advertise another."""
+    port lacks the field. `host`: the host that the client knows, used unless the settings advertise another. In a
+    cluster, the addresses are those of the node that owns the cell; without a known owner there are none."""
     found: dict[str, str] = {}
+    if gateway.cluster is not None:
+        known = gateway.cluster.read()
+        owner = None if known is None else known.owner(cell)
+        if owner is not None and owner.http is not None:
+            found["http"] = f"{scheme}://{owner.http}"
+        if owner is not None and owner.kafka is not None:
+            found["kafka"] = str(owner.kafka)
+        return found
     advertised = gateway.settings.cell_advertised
     if gateway.http_ports:
         port = gateway.http_ports[cell] if advertised is None else advertised.port + cell

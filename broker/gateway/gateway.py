@@ -13,6 +13,7 @@ from broker.gateway.owners import Owners
 from broker.gateway.state import State
 
 if TYPE_CHECKING:
+    from broker.cluster import OwnersFile
     from broker.settings import Settings
 
 #: How often idle connections are closed.
@@ -25,7 +26,17 @@ class Gateway(Endpoint):
     The cells check keys, which they get with each request. The checks here only refuse earlier.
     """
 
-    __slots__ = ("http_ports", "kafka_ports", "owners", "restarts", "run_folder", "set_id", "states", "upstreams")
+    __slots__ = (
+        "cluster",
+        "http_ports",
+        "kafka_ports",
+        "owners",
+        "restarts",
+        "run_folder",
+        "set_id",
+        "states",
+        "upstreams",
+    )
 
     def __init__(
         self,
@@ -35,15 +46,17 @@ class Gateway(Endpoint):
         *,
         http_ports: Sequence[int] = (),
         kafka_ports: Sequence[int] = (),
+        cluster: OwnersFile | None = None,
     ) -> None:
         """`sockets`: the HTTP socket of each cell. `http_ports`, `kafka_ports`: the ports of the cells for clients that
-        go to them directly; empty if they have none."""
+        go to them directly; empty if they have none. `cluster`: the owners of the cells, if this is a node of one."""
         # The cells count the requests of each key.
         super().__init__(settings.model_copy(update={"max_inflight_per_key": 0}))
         self.set_id = set_id
         self.http_ports = http_ports
         self.kafka_ports = kafka_ports
-        self.upstreams = [Cell(number, path, settings.keep_alive_s / 2) for number, path in enumerate(sockets)]
+        self.cluster = cluster
+        self.upstreams = [Cell(number, path, settings.keep_alive_s / 2, cluster) for number, path in enumerate(sockets)]
         self.owners = Owners(len(self.upstreams))
         #: The state of each cell when it was last asked.
         self.states = [State.DOWN] * len(self.upstreams)
@@ -61,6 +74,7 @@ class Gateway(Endpoint):
             await asyncio.sleep(LOOK_S)
             for cell in self.upstreams:
                 cell.close_idle(loop.time())
+                cell.look()
 
     def close(self) -> None:
         for cell in self.upstreams:

@@ -7,12 +7,16 @@ request may have been carried out, and nothing here repeats it.
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections import deque
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from broker.cells import PeerUnavailable
+from broker.cells import Kind, PeerUnavailable, connect_relayed
+
+if TYPE_CHECKING:
+    from broker.cluster import OwnersFile
 
 #: The most connections to one cell that are being opened at a time. More would only wait in the cell's backlog.
 MAX_CONNECTING: Final = 64
@@ -34,12 +38,14 @@ class User(Protocol):
 class Link(asyncio.Protocol):
     """One connection to a cell."""
 
-    __slots__ = ("_cell", "_room", "has_ended", "idle_since", "transport", "user")
+    __slots__ = ("_cell", "_room", "has_ended", "idle_since", "is_relayed", "transport", "user")
 
     transport: Any
 
-    def __init__(self, cell: Cell) -> None:
+    def __init__(self, cell: Cell, *, is_relayed: bool = False) -> None:
+        """`is_relayed`: the cell is at another node."""
         self._cell = cell
+        self.is_relayed = is_relayed
         self._room: asyncio.Event | None = None
         self.user: User | None = None
         self.idle_since = 0.0
@@ -96,11 +102,13 @@ class Link(asyncio.Protocol):
 class Cell:
     """One cell, as the gateway sees it."""
 
-    def __init__(self, number: int, path: Path, idle_s: float) -> None:
-        """`idle_s`: connections idle for longer are closed here. The cell's own limit is longer."""
+    def __init__(self, number: int, path: Path, idle_s: float, owners: OwnersFile | None = None) -> None:
+        """`path`: its socket at this node. `idle_s`: connections idle for longer are closed here. The cell's own limit
+        is longer. `owners`: in a cluster, which cells are at other nodes."""
         self.number = number
         self.links: set[Link] = set()
         self.path = path
+        self._owners = owners
         self._idle_s = idle_s
         self._idle: deque[Link] = deque()
         self._connecting = asyncio.Semaphore(MAX_CONNECTING)
@@ -121,10 +129,28 @@ class Cell:
         loop = asyncio.get_running_loop()
         try:
             async with self._connecting, asyncio.timeout(CONNECT_S):
-                _, link = await loop.create_unix_connection(lambda: Link(self), str(self.path))
+                connection = await self.relayed()
+                path = str(self.path) if connection is None else None
+                _, link = await loop.create_unix_connection(
+                    lambda: Link(self, is_relayed=connection is not None), path, sock=connection
+                )
         except (OSError, TimeoutError):
             raise PeerUnavailable(self.number, "none") from None
         return link
+
+    async def relayed(self) -> socket.socket | None:
+        """A connection to the cell at another node. None: it is at this one. Raises OSError."""
+        if self._owners is None or not self._owners.is_elsewhere(self.number):
+            return None
+        return await connect_relayed(self.path.parent, self.number, Kind.HTTP)
+
+    def look(self) -> None:
+        """Close the connections to a process of this node that is not the owner any more. The relay closes those to
+        other nodes."""
+        if self._owners is not None and self._owners.is_elsewhere(self.number):
+            for link in [*self.links]:
+                if not link.is_relayed:
+                    link.transport.abort()
 
     def release(self, link: Link) -> None:
         if not link.transport.is_closing():

@@ -23,6 +23,7 @@ from broker.api import PATIENCE_S, by_name, request_id
 from broker.api.routes import WEBSOCKET, WEBSOCKET_PATH, refuse_socket
 from broker.cells import PeerUnavailable
 from broker.content import Answer, Receive, Scope, Send, errors
+from broker.gateway.links import CONNECT_S
 from broker.gateway.partitions import divided, opened
 from broker.live import frames
 
@@ -183,8 +184,12 @@ class Conversation:
         host = self._headers.get(b"host", b"localhost").decode("latin-1")
         given = {name.decode(): self._headers[name].decode("latin-1") for name in _FORWARDED if name in self._headers}
         try:
+            upstream = self._gateway.upstreams[cell]
+            async with asyncio.timeout(CONNECT_S):
+                relayed = await upstream.relayed()
             connection = await unix_connect(
-                str(self._gateway.upstreams[cell].path),
+                str(upstream.path) if relayed is None else None,
+                sock=relayed,
                 uri=f"ws://{host}{WEBSOCKET_PATH}",
                 additional_headers=given,
                 compression=None,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections.abc import Coroutine, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,6 +22,7 @@ from broker.gateway.addresses import addresses, host_of
 from broker.gateway.asking import LIST_S, Asking, Part, refused
 from broker.gateway.heads import front, with_body
 from broker.gateway.state import State
+from broker.relay import Counts, read_counts
 from broker.telemetry import METRICS, as_text, process
 from storage import Sample, ShuttingDown
 
@@ -87,6 +89,7 @@ class Status:
                     "kernel": "compiled" if kernel.COMPILED else "python",
                     "cells": self._cells(),
                     "gateways": self._gateways(),
+                    **self._nodes(),
                 }
             )
         )
@@ -107,14 +110,42 @@ class Status:
         scheme, host = request.scope["scheme"], host_of(request.headers.get(b"host"), request.scope.get("server"))
         cells = [{**cell, **addresses(gateway, cell["cell"], scheme=scheme, host=host)} for cell in self._cells()]
         found = {"set_id": gateway.set_id, "home_cells": len(cells), "cells": cells, "gateways": self._gateways()}
-        return Answer(msgspec.json.encode(found))
+        return Answer(msgspec.json.encode({**found, **self._nodes()}))
 
     def _cells(self) -> list[dict[str, Any]]:
+        """The cells, in a cluster with the node that owns each."""
         gateway = self._gateway
-        return [
-            {"cell": number, "state": state, "restarts": gateway.restarts.get(f"cell-{number:02d}", 0)}
-            for number, state in enumerate(gateway.states)
-        ]
+        known = None if gateway.cluster is None else gateway.cluster.read()
+        cells: list[dict[str, Any]] = []
+        for number, state in enumerate(gateway.states):
+            cell = {"cell": number, "state": state, "restarts": gateway.restarts.get(f"cell-{number:02d}", 0)}
+            owner = None if known is None else known.owner(number)
+            if owner is not None:
+                cell |= {"node": owner.node, "generation": owner.generation}
+            cells.append(cell)
+        return cells
+
+    def _nodes(self) -> dict[str, Any]:
+        """In a cluster: its nodes, and the name of the one that answers. `age_ms`: time since this one saw a sign of
+        life."""
+        known = None if self._gateway.cluster is None else self._gateway.cluster.read()
+        if known is None:
+            return {}
+        at = time.time() * 1000
+        nodes: list[dict[str, Any]] = []
+        for each in known.nodes:
+            node: dict[str, Any] = {
+                "node": each.node,
+                "state": each.state,
+                "age_ms": max(0, round(at - each.seen_at_ms)),
+            }
+            node["cells"] = [cell for cell, owner in enumerate(known.cells) if owner and owner.node == each.node]
+            if each.http is not None:
+                node["http"] = str(each.http)
+            if each.version:
+                node["version"] = each.version
+            nodes.append(node)
+        return {"node": known.me, "nodes": nodes}
 
     def _gateways(self) -> list[dict[str, int]]:
         restarts = self._gateway.restarts
@@ -148,12 +179,38 @@ class Status:
             "topics_process_restarts",
             [Sample((("process", name),), count) for name, count in sorted(gateway.restarts.items())],
         )
+        if gateway.cluster is not None:
+            yield from _of_relay(read_counts(gateway.run_folder))
         yield from process.families()
         yield from gateway.http_metrics.families()
 
 
 async def _all(asked: Iterable[Coroutine[Any, Any, Part | None]]) -> list[Part | None]:
     return [*await asyncio.gather(*asked)]
+
+
+def _of_relay(counts: Counts) -> Iterator[Any]:
+    """The metrics of the connections to other nodes."""
+    yield METRICS.family(
+        "topics_cluster_links",
+        [Sample((("direction", name),), value) for name, value in (("in", counts.incoming), ("out", counts.outgoing))],
+    )
+    yield METRICS.family(
+        "topics_cluster_links_opened",
+        [Sample((("direction", name),), value) for name, value in (("in", counts.accepted), ("out", counts.connected))],
+    )
+    yield METRICS.family(
+        "topics_cluster_link_bytes",
+        [
+            Sample((("direction", name),), value)
+            for name, value in (("in", counts.received_bytes), ("out", counts.sent_bytes))
+        ],
+    )
+    for name, reasons in (
+        ("topics_cluster_links_refused", counts.refused),
+        ("topics_cluster_links_failed", counts.failed),
+    ):
+        yield METRICS.family(name, [Sample((("reason", reason),), value) for reason, value in sorted(reasons.items())])
 
 
 async def _as_text(texts: list[tuple[bytes, bytes]]) -> bytes:

@@ -1,6 +1,8 @@
 """The cluster that clients see: this one broker, at the address that they connected to, or the cells of its set.
 
-Node n is cell n - 1. The cells have one port each; the host is the same.
+Node n is cell n - 1, at whatever machine. The cells of one machine have a port each at the same host. In a cluster, the
+address of a node follows the owner of the cell. Its number stays, and no seq is used twice, so the leader epoch stays
+too.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 
 #: The controller, and the only broker if there are no cells. Any node does what a controller does.
 BROKER_ID: Final = 1
-#: Leadership never moves.
+#: The node that leads a partition never changes, and no log is ever cut off.
 LEADER_EPOCH: Final = 0
 #: Topics in one page: a listing holds at most this many names in memory.
 PAGE: Final = 500
@@ -69,23 +71,30 @@ def node_id(broker: Node) -> int:
 def address(call: Call) -> tuple[str, int]:
     """Host and port of this node to advertise to the client: from the setting, or else those that it connected to."""
     cells = call.broker.cells
-    return _address(call, 0 if cells is None else cells.me)
+    return _address(call, 0 if cells is None else cells.me) or call.connection.local
 
 
 def members(call: Call) -> list[Member]:
-    """All nodes, also those that cannot be reached now."""
+    """All nodes, also those that cannot be reached now; in a cluster without those whose owner is not known."""
     cells = call.broker.cells
-    return [Member(BROKER_ID + cell, *_address(call, cell)) for cell in range(1 if cells is None else cells.count)]
+    found = ((cell, _address(call, cell)) for cell in range(1 if cells is None else cells.count))
+    return [Member(BROKER_ID + cell, *address) for cell, address in found if address is not None]
 
 
-def coordinator(call: Call, group_id: str) -> Member:
-    """The node that coordinates a group: the home cell of its name."""
+def coordinator(call: Call, group_id: str) -> Member | None:
+    """The node that coordinates a group: the home cell of its name. None if its owner is not known."""
     cells = call.broker.cells
     home = 0 if cells is None else cells.home(group_id)
-    return Member(BROKER_ID + home, *_address(call, home))
+    found = _address(call, home)
+    return None if found is None else Member(BROKER_ID + home, *found)
 
 
-def _address(call: Call, cell: int) -> tuple[str, int]:
+def _address(call: Call, cell: int) -> tuple[str, int] | None:
+    cells = call.broker.cells
+    if cells is not None and cells.owners is not None:
+        known = cells.owners.read()
+        owner = None if known is None else known.owner(cell)
+        return None if owner is None or owner.kafka is None else (owner.kafka.host, owner.kafka.port)
     advertised = call.broker.settings.kafka_advertised
     if advertised is not None:
         return advertised.host, advertised.port + cell

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from broker.auth import Gate
+    from broker.cluster import OwnersFile
     from broker.kafka.codecs import Codecs
     from broker.kafka.groups import Coordinator, Offsets
     from broker.kafka.metrics import KafkaMetrics
@@ -74,6 +75,11 @@ class Cells(Protocol):
     def role(self) -> Role: ...
     @property
     def peers(self) -> Peers: ...
+    @property
+    def owners(self) -> OwnersFile | None:
+        """In a cluster: the owners of the cells."""
+        ...
+
     @property
     def handlers(self) -> MutableMapping[str, Callable[[Any], Awaitable[Any]]]:
         """What other cells may call, by name."""

@@ -3,6 +3,7 @@
 Source: docs/cells.md.
 """
 
+from broker.relay.counts import Counts, read_counts
 from broker.relay.relay import Relay
 
-__all__ = ["Relay"]
+__all__ = ["Counts", "Relay", "read_counts"]

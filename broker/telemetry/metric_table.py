@@ -27,6 +27,27 @@ METRICS: Final = MetricTable(
         "topics_process_restarts", COUNTER, "restarts",
         "How often a process of a set of cells was started again since the start of the set.", "process",
     ),
+    # -- other nodes of a cluster ------------------------------------------------------------------------------------
+    Metric(
+        "topics_cluster_links", GAUGE, "connections",
+        "Open connections to other nodes (`out`) and from them (`in`).", "direction",
+    ),
+    Metric(
+        "topics_cluster_links_opened", COUNTER, "connections",
+        "Connections that were passed on to other nodes (`out`), and to cells of this one (`in`).", "direction",
+    ),
+    Metric(
+        "topics_cluster_link_bytes", COUNTER, "bytes", "Bytes to other nodes and from them, before encryption.",
+        "direction",
+    ),
+    Metric(
+        "topics_cluster_links_refused", COUNTER, "connections",
+        "Connections at the cluster port that were refused.", "reason",
+    ),
+    Metric(
+        "topics_cluster_links_failed", COUNTER, "connections",
+        "Connections to other nodes that could not be made.", "reason",
+    ),
     # -- pressure ----------------------------------------------------------------------------------------------------
     Metric("topics_loop_lag_seconds", GAUGE, "seconds", "How late the event loop was at the last sample."),
     Metric("topics_pressure", GAUGE, "share", "Load, as a share of the load at which writes are refused."),

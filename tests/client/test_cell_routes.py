@@ -194,7 +194,7 @@ def test_a_request_that_did_nothing_is_sent_to_the_gateway(failed: Reply | NoRep
     rig.send(reply())
     assert rig.way == [f"{GATE}/v0/topics/orders"]
     rig.now += AVOID_S
-    again = [reply()] if isinstance(failed, Reply) else [health(), reply()]
+    again = [reply()] if isinstance(failed, Reply) else [cluster(None, CELL), health(), reply()]
     rig.send(*again)
     assert rig.way[-1] == f"{CELL}/v0/topics/orders"
 
@@ -210,6 +210,15 @@ def test_the_next_try_after_a_lost_connection_goes_to_the_gateway() -> None:
     rig.send(LOST)
     rig.send(reply())
     assert rig.way == [f"{GATE}/v0/topics/orders"]
+
+
+def test_a_cell_that_could_not_be_reached_is_looked_for_again_because_it_may_have_moved() -> None:
+    rig = Rig().known()
+    rig.send(UNREACHED, reply())
+    rig.now += AVOID_S
+    moved = "http://10.0.0.2:4101"
+    rig.send(cluster(None, moved), health(), reply())
+    assert rig.way == [f"{GATE}/v0/cluster", f"{moved}/v0/health", f"{moved}/v0/topics/orders"]
 
 
 def test_an_address_of_another_set_is_checked_again() -> None:

@@ -37,6 +37,30 @@ def test_the_cells_are_shown_as_a_table(fake: FakeBroker, fake_url: str) -> None
     ]
 
 
+def test_the_nodes_of_a_cluster_are_shown_with_what_they_own(fake: FakeBroker, fake_url: str) -> None:
+    found = _cluster("ready", "ready")
+    found["cells"][0] |= {"node": "one", "generation": 1200}
+    nodes = [
+        {"node": "one", "state": "alive", "age_ms": 340, "cells": [0], "http": "10.0.0.1:4000", "version": "1.2.3"},
+        {"node": "two", "state": "silent", "age_ms": 61_000, "cells": []},
+    ]
+    fake.troubles += [_answers({**found, "node": "one", "nodes": nodes})] * 2
+    result = CliRunner().invoke(app, ["cluster", "status", "--url", fake_url])
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.splitlines() == [
+        f"{fake_url}  set s1",
+        "CELL  STATE  RESTARTS  NODE  GENERATION  HTTP                   KAFKA",
+        "   0  ready         0  one        1,200  http://127.0.0.1:4100  -",
+        "   1  ready     1,000  -              -  http://127.0.0.1:4101  -",
+        "1 gateway, restarts: 2",
+        "NODE  STATE         SEEN  CELLS  HTTP           VERSION",
+        "one   alive    0.3 s ago  0      10.0.0.1:4000  1.2.3",
+        "two   silent  61.0 s ago  -      -              -",
+    ]
+    result = CliRunner().invoke(app, ["cluster", "status", "--json", "--url", fake_url])
+    assert json.loads(result.stdout) == {**found, "node": "one", "nodes": nodes}
+
+
 def test_a_cell_that_is_away_is_exit_status_3(fake: FakeBroker, fake_url: str) -> None:
     fake.troubles.append(_answers(_cluster("ready", "down")))
     result = CliRunner().invoke(app, ["cluster", "status", "--url", fake_url])

@@ -227,6 +227,10 @@ def _coordinator(call: Call, key: str, key_type: int) -> FindCoordinatorCoordina
         code = no_transactions.refusal(call)
         return FindCoordinatorCoordinator(key=key, error_code=code, error_message=no_transactions.MESSAGE)
     found = cluster.coordinator(call, key)
+    if found is None:
+        return FindCoordinatorCoordinator(
+            key=key, error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE, error_message="The coordinator is being moved."
+        )
     return FindCoordinatorCoordinator(key=key, node_id=found.node_id, host=found.host, port=found.port)
 
 

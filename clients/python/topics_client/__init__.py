@@ -60,6 +60,7 @@ if TYPE_CHECKING:
         Cell,
         Claimed,
         Cluster,
+        ClusterNode,
         Diff,
         Gateway,
         Health,
@@ -105,6 +106,7 @@ __all__ = [
     "Claimed",
     "Client",
     "Cluster",
+    "ClusterNode",
     "Conflict",
     "ConnectionFailed",
     "Consumer",
@@ -199,7 +201,7 @@ _MODULES = {
     "retry": "Pause RetryBudget RetryPolicy",
     "router_values": "Router RouterDeleted RouterOptions RouterPut",
     "values": """
-        Appended Cell Claimed Cluster Diff Gateway Health Job JobSummary
+        Appended Cell Claimed Cluster ClusterNode Diff Gateway Health Job JobSummary
         NewRecord PartitionState Paused Purged Ready Record
         RecordsDeleted Redriven Settled Tombstone TopicDeleted TopicPut
         QueueSummary TopicSettings TopicState TopicSummary Watched

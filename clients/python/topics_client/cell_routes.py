@@ -149,6 +149,7 @@ class CellRoutes:
             if isinstance(outcome, NoReply):
                 self._avoid(cell)
                 self._checked.discard(cell)
+                self._ask_at = min(self._ask_at, self._now() + AVOID_S)  # it may have moved to another node
                 return not outcome.sent
             if outcome.status == _NOT_MINE:
                 self._avoid(partition)

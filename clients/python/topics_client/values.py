@@ -357,13 +357,28 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
     """One cell of a set. `state`: ready, starting or down, as it was found last. `restarts`: how often its process was
     started again since the start of the set. `http`: the URL for clients that go to it directly, `kafka`: host:port for
-    Kafka clients; None if it has no such port."""
+    Kafka clients; None if it has no such port. In a cluster, `node` owns it, and `generation` grows when the owner
+    changes; None if no owner is known."""
 
     cell: int
     state: str
     restarts: int = 0
     http: str | None = None
     kafka: str | None = None
+    node: str | None = None
+    generation: int | None = None
+
+
+class ClusterNode(msgspec.Struct, frozen=True, kw_only=True):
+    """One node of a cluster. `state`: alive, draining or silent. `age_ms`: time since the node that answered saw a sign
+    of life of it. `cells`: the numbers of those that it owns. `http`: host:port of its gateway, if it is known."""
+
+    node: str
+    state: str
+    age_ms: int = 0
+    cells: list[int] = []
+    http: str | None = None
+    version: str | None = None
 
 
 class Gateway(msgspec.Struct, frozen=True, kw_only=True):
@@ -374,12 +389,15 @@ class Gateway(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):
-    """The cells of a set. `home_cells`: their number N, which decides the home cell of a name."""
+    """The cells of a set, or of a cluster. `home_cells`: their number N, which decides the home cell of a name. `node`:
+    the node of the cluster that answered, `nodes`: all of them; None and empty without a cluster."""
 
     set_id: str
     home_cells: int
     cells: list[Cell]
     gateways: list[Gateway] = []
+    node: str | None = None
+    nodes: list[ClusterNode] = []
 
 
 class Ready(msgspec.Struct, frozen=True, kw_only=True):
