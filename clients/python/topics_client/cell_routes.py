@@ -19,6 +19,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TypeAlias
 from urllib.parse import urlsplit
 
@@ -78,12 +79,15 @@ class CellRoutes:
 
     def send(self, request: Request) -> Generator[Leg, Reply | NoReply, Reply | NoReply]:
         """Send one attempt of a request to the cell or to the gateway. Send back the outcome of each leg."""
-        partition, began = partition_of(request), self._now()
+        partition, began = partition_of(request.method, request.target), self._now()
         if partition is not None and self._cells:
-            cell = self._cell_of(partition)
-            url = None if cell is None else (yield from self._url_of(cell, request))
+            left, (cell, url) = request, self._known(partition, began)
+            if url is None:
+                cell = self._cell_of(partition)
+                url = None if cell is None else (yield from self._url_of(cell, request))
+                left = self._left_of(request, began)
             if cell is not None and url is not None:
-                outcome = yield Leg(base=url, request=self._left_of(request, began))
+                outcome = yield Leg(base=url, request=left)
                 if not self._failed(cell, partition, outcome):
                     return outcome
         outcome = yield Leg(base=self._base, request=self._left_of(request, began))
@@ -96,6 +100,17 @@ class CellRoutes:
         if request.limit_s is None:
             return request
         return replace(request, limit_s=max(_LEAST_S, request.limit_s - (self._now() - began)))
+
+    def _known(self, partition: Partition, now: float) -> tuple[int | None, str | None]:
+        """The cell to ask and its address, if nothing has to be found out first: the way of almost every call."""
+        with self._lock:
+            cell = self._cells.get(partition)
+            if cell is None or now >= self._ask_at or cell not in self._checked:
+                return None, None
+            if self._avoided and (self._is_avoided(partition) or self._is_avoided(cell)):
+                return None, None
+            self._cells.move_to_end(partition)
+            return cell, self._urls.get(cell)
 
     def _cell_of(self, partition: Partition) -> int | None:
         """The cell to ask. None if the gateway must be asked."""
@@ -145,17 +160,17 @@ class CellRoutes:
 
     def _failed(self, cell: int, partition: Partition, outcome: Reply | NoReply) -> bool:
         """Whether the cell has done nothing, so that the gateway can be asked now. Notes what to avoid."""
+        if isinstance(outcome, Reply) and outcome.status != _NOT_MINE:
+            return False
         with self._lock:
             if isinstance(outcome, NoReply):
                 self._avoid(cell)
                 self._checked.discard(cell)
                 self._ask_at = min(self._ask_at, self._now() + AVOID_S)  # it may have moved to another node
                 return not outcome.sent
-            if outcome.status == _NOT_MINE:
-                self._avoid(partition)
-                self._cells.pop(partition, None)
-                return True
-        return False
+            self._avoid(partition)
+            self._cells.pop(partition, None)
+            return True
 
     def _learn(self, partition: Partition, reply: Reply) -> None:
         named = reply.headers.get(CELL)
@@ -183,15 +198,15 @@ class CellRoutes:
         return False
 
 
-def partition_of(request: Request) -> Partition | None:
+@lru_cache(maxsize=1024)
+def partition_of(method: str, target: str) -> Partition | None:
     """The topic and partition of a request that the cell with the records answers. None for all others: a request that
     creates, changes, describes or deletes a topic concerns all cells with its partitions."""
-    target = request.target
     if not target.startswith(_TOPICS):
         return None
     path, _, query = target.partition("?")
     topic, slash, _ = path[len(_TOPICS) :].partition("/")
-    if not slash and request.method != "POST":
+    if not slash and method != "POST":
         return None
     _, named, partition = f"&{query}".partition("&partition=")
     return topic, partition.partition("&")[0] if named else ""
