@@ -225,7 +225,9 @@ class TailIndex:
         """The first `count` seqs >= `seq` and < `end_seq` with a record that is not deleted."""
         found: list[int] = []
         dead = self.dead
-        while len(found) < count and (pieces := self._pieces(seq, end_seq, count if dead is None else _STRIDE)):
+        most = count  # where records are deleted, that may be too few
+        while len(found) < count and (pieces := self._pieces(seq, end_seq, most)):
+            most = max(count, _STRIDE)
             for _, first, index, size in pieces:
                 seq = first + size
                 if dead is None:
