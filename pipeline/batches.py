@@ -243,12 +243,26 @@ def _headers(bodies: _Bodies, nodes: pa.Array) -> pa.Array:
     for index, (meta, node) in enumerate(zip(bodies.metas, cast("list[str | None]", nodes.to_pylist()), strict=True)):
         pairs = bodies.given.get(index)
         if pairs is None:
-            found = {name: value.encode() for name, value in _members(meta) if isinstance(value, str)}
-            if node is not None:
-                found["node"] = node.encode()
-            pairs = list(found.items())
+            pairs = headers_of(meta, node)
         rows.append([{"key": name, "value": value} for name, value in pairs] or None)
     return pa.array(rows, HEADERS)
+
+
+def headers_of(meta: str | None, node: str | None) -> list[tuple[str, bytes | None]]:
+    """The headers of a record without headers of its own. `meta`: JSON text."""
+    found: dict[str, bytes | None] = {name: value.encode() for name, value in _members(meta) if isinstance(value, str)}
+    if node is not None:
+        found["node"] = node.encode()
+    return list(found.items())
+
+
+def kafka_form(row: Row) -> tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]:
+    """Key, value and own headers of a record of a read, byte for byte."""
+    if row.stored is None:
+        return row.tag, row.data, []
+    bodies = _Bodies(1)
+    bodies.take(0, row.stored, is_binary(row.stored))
+    return bodies.keys.get(0, row.tag), bodies.values[0], bodies.given.get(0, [])
 
 
 def _members(meta: str | None) -> list[tuple[str, Any]]:
@@ -258,4 +272,4 @@ def _members(meta: str | None) -> list[tuple[str, Any]]:
     return list(cast("dict[str, Any]", decoded).items()) if isinstance(decoded, dict) else []
 
 
-__all__ = ["Row", "Shape", "from_frames", "from_rows"]
+__all__ = ["Row", "Shape", "from_frames", "from_rows", "headers_of", "kafka_form"]

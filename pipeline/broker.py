@@ -239,6 +239,21 @@ def _parse_view(reply: Reply) -> LogView:
     return _VIEW.decode(reply.body)
 
 
+def records_after(topic: str, after_seq: int, *, limit: int, partition: int | None) -> Call[tuple[list[Row], int]]:
+    """The records after a seq, at most `limit`, and the seq to continue after."""
+    call = read(
+        topic,
+        after_seq,
+        {"limit": limit, "include_tags": True, "include_stored": True, "partition": partition or None},
+    )
+
+    def parse(reply: Reply) -> tuple[list[Row], int]:
+        found = _DIFF.decode(reply.body)
+        return [_row(each) for each in found.records], found.next_from_seq
+
+    return Call(request=call.request, parse=parse)
+
+
 def _row(record: _Record) -> Row:
     return Row(
         record.seq,

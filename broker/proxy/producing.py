@@ -102,7 +102,9 @@ async def _append(
         results: list[ProducedRecord] = []
         for index in range(len(batch.keys)):
             await work.done(0)
-            results.append(ProducedRecord(partition, first + index))
+            results.append(
+                ProducedRecord(partition, first + index, deduped=done.deduped, payload_differs=done.payload_differs)
+            )
         return results
     written_ms = await _written_ms(broker, address(topic, partition), done.first_seq)
     stamps = [written_ms if each == NO_TIME else each for each in batch.stamps]

@@ -154,6 +154,9 @@ class ProducedRecord(NamedTuple):
     error_code: int | None = None
     error: str | None = None
     timestamp: int | None = None
+    #: Of a repetition with the same idempotency key: it wrote nothing; and whether the first had other records.
+    deduped: bool = False
+    payload_differs: bool = False
 
 
 async def produced(results: Sequence[ProducedRecord]) -> bytes:
@@ -163,5 +166,9 @@ async def produced(results: Sequence[ProducedRecord]) -> bytes:
     for each in results:
         await work.done(0)
         shown = {"partition": each.partition, "offset": each.offset, "error_code": each.error_code, "error": each.error}
+        if each.deduped:
+            shown["deduped"] = True
+        if each.payload_differs:
+            shown["payload_differs"] = True
         offsets.append(msgspec.json.encode(shown))
     return b'{"offsets":[%b],"key_schema_id":null,"value_schema_id":null}' % b",".join(offsets)

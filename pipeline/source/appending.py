@@ -22,18 +22,21 @@ from __future__ import annotations
 import sqlite3
 import struct
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
-from hashlib import blake2b
 from types import TracebackType
-from typing import Self, cast
+from typing import NamedTuple, Self, cast
+from urllib.parse import quote
 
 import msgspec
 
-from pipeline.errors import OtherRows
+from pipeline.broker import records_after
+from pipeline.errors import BadOption, OtherRows, SourceUnreadable
+from pipeline.source.rows import AnyRow, RawRow, Row, digest_of
 from storage.records import partition_of
-from topics_client import Client, NewRecord, SeqConflict
-from topics_client.values import Appended, Record
+from topics_client import Client, SeqConflict
+from topics_client.values import Appended
+from topics_client.wire import Call, Request
 
 #: The most rows of an append; it also ends when it has this many bytes.
 CHUNK_RECORDS = 1000
@@ -49,34 +52,15 @@ _SPOOL_BYTES = 8 << 20
 _LENGTH = struct.Struct("<I")
 
 
-class Row(msgspec.Struct, array_like=True, frozen=True):
-    """The stored parts of a row: JSON text, tag, node and meta."""
+class Route(NamedTuple):
+    """Where a chunk goes, and through which API. `partition` None: the broker chooses."""
 
-    data: bytes
-    tag: str | None = None
-    node: str | None = None
-    meta: bytes | None = None
-
-    @property
-    def record(self) -> NewRecord:
-        return NewRecord(data=self.data, tag=self.tag, node=self.node, meta=self.meta)
-
-    @property
-    def digest(self) -> bytes:
-        return _digest(self.data, self.tag, self.node, self.meta)
+    raw: bool
+    partition: int | None
 
 
-Chunk = tuple[int | None, list[Row]]
-_row = msgspec.msgpack.Decoder(Row)
-
-
-def _digest(data: bytes, tag: str | None, node: str | None, meta: bytes | None) -> bytes:
-    found = blake2b(digest_size=16)
-    # Spaces around JSON text are not stored, and an empty part equals a missing one.
-    for part in (data.strip(), (tag or "").encode(), (node or "").encode(), (meta or b"").strip()):
-        found.update(len(part).to_bytes(8, "little"))
-        found.update(part)
-    return found.digest()
+Chunk = tuple[Route, list[AnyRow]]
+_row = msgspec.msgpack.Decoder(Row | RawRow)
 
 
 class Filling:
@@ -84,15 +68,15 @@ class Filling:
 
     def __init__(self, partitions: int) -> None:
         self._partitions = partitions
-        self._rows: dict[int | None, list[Row]] = {}
-        self._sizes: dict[int | None, int] = {}
+        self._rows: dict[Route, list[AnyRow]] = {}
+        self._sizes: dict[Route, int] = {}
 
-    def put(self, row: Row) -> Iterator[Chunk]:
-        """Add a row. Yields the chunks that are full now."""
-        at = None if row.tag is None or self._partitions == 1 else partition_of(row.tag.encode(), self._partitions)
+    def put(self, row: AnyRow) -> Iterator[Chunk]:
+        """Add a row. Yields the chunks that are full now. Raises BadOption for a missing partition."""
+        at = Route(isinstance(row, RawRow), self._partition(row))
         rows = self._rows.setdefault(at, [])
         rows.append(row)
-        self._sizes[at] = self._sizes.get(at, 0) + len(row.data)
+        self._sizes[at] = self._sizes.get(at, 0) + row.size
         if len(rows) >= CHUNK_RECORDS or self._sizes[at] >= CHUNK_BYTES:
             yield self._take(at)
         elif sum(self._sizes.values()) >= FILLING_BYTES:
@@ -103,7 +87,19 @@ class Filling:
         while self._rows:
             yield self._take(next(iter(self._rows)))
 
-    def _take(self, at: int | None) -> Chunk:
+    def _partition(self, row: AnyRow) -> int | None:
+        if (wanted := row.partition) is not None and not 0 <= wanted < self._partitions:
+            raise BadOption(
+                f"A row has partition {wanted}, but the topic has {self._partitions}, counted from 0. Drop the column "
+                "partition, and the key decides; or add partitions to the topic."
+            )
+        if self._partitions == 1:
+            return None
+        if wanted is not None:
+            return wanted
+        return None if row.key is None else partition_of(row.key, self._partitions)
+
+    def _take(self, at: Route) -> Chunk:
         del self._sizes[at]
         return at, self._rows.pop(at)
 
@@ -116,7 +112,8 @@ class TaskLog:
         self._topic = topic
         self._key = key
         self._append_others = append_others
-        self._filling = Filling(max(1, len(client.state(topic, touch=False).partitions)))
+        self._partitions = max(1, len(client.state(topic, touch=False).partitions))
+        self._filling = Filling(self._partitions)
         self._next = 0
         #: Used numbers above `_next` that have been read.
         self._read: set[int] = set()
@@ -134,7 +131,7 @@ class TaskLog:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._stack.close()
 
-    def add(self, row: Row) -> None:
+    def add(self, row: AnyRow) -> None:
         """Add a row. Raises TopicsError, OtherRows."""
         self.rows += 1
         if self._aside is not None:
@@ -167,9 +164,13 @@ class TaskLog:
         at, rows = chunk
         while self._next in self._read:
             self._next += 1
-        done = self._client.append(
-            self._topic, [row.record for row in rows], idempotency_key=f"{self._key}-{self._next}", partition=at
-        )
+        key = f"{self._key}-{self._next}"
+        if at.raw:
+            raw = [row for row in rows if isinstance(row, RawRow)]
+            done = produce(self._client, self._topic, raw, key, at.partition, self._partitions)
+        else:
+            records = [row.record for row in rows if isinstance(row, Row)]
+            done = self._client.append(self._topic, records, idempotency_key=key, partition=at.partition)
         self._next += 1
         self.repeated = self.repeated or done.deduped
         return done
@@ -222,19 +223,16 @@ class TaskLog:
     def _take_in(self, done: Appended, earlier: _Multiset) -> None:
         after, last, there = done.first_seq - 1, done.last_seq, 0
         while after < last:
-            page = self._client.read(
-                self._topic,
-                after,
-                limit=min(CHUNK_RECORDS, last - after),
-                include_tags=True,
-                partition=done.partition,
+            limit = min(CHUNK_RECORDS, last - after)
+            found, following = self._client.run(
+                records_after(self._topic, after, limit=limit, partition=done.partition)
             )
-            records = [record for record in page.records if record.seq <= last]
-            earlier.put(_digest_of(record) for record in records)
+            records = [record for record in found if record.seq <= last]
+            earlier.put(digest_of(record) for record in records)
             there += len(records)
-            if page.next_from_seq <= after:
+            if following <= after:
                 break
-            after = page.next_from_seq
+            after = following
         if there != done.count:
             raise OtherRows(
                 f"{self._topic}: an earlier try of this task stored its rows in another order, and of its records from "
@@ -252,8 +250,63 @@ def probe(client: Client, topic: str, key: str) -> Appended | None:
         return None
 
 
-def _digest_of(record: Record) -> bytes:
-    return _digest(record.data_raw, record.tag, record.node, record.meta_raw)
+class _Produced(msgspec.Struct):
+    """The answer of the REST Proxy's API for one record."""
+
+    offset: int | None = None
+    error: str | None = None
+    deduped: bool = False
+    payload_differs: bool = False
+
+
+class _AllProduced(msgspec.Struct):
+    offsets: list[_Produced]
+
+
+_all_produced = msgspec.json.Decoder(_AllProduced)
+_BINARY = "application/vnd.kafka.binary.v2+json"
+_ACCEPTED = "application/vnd.kafka.v2+json"
+
+
+def produce(
+    client: Client, topic: str, rows: Sequence[RawRow], key: str, partition: int | None, partitions: int
+) -> Appended:
+    """Append keys, values and headers as bytes. Raises TopicsError, SourceUnreadable."""
+    # An earlier try decided about the partition, perhaps when the topic had fewer.
+    before = probe(client, topic, key) if partitions > 1 else None
+    if before is not None and before.partition is not None:
+        partition = before.partition
+    elif partition is None:
+        partition = partition_of(key.encode(), partitions) if partitions > 1 else 0
+    request = Request(
+        method="POST",
+        target=f"/topics/{quote(topic, safe='')}/partitions/{partition}",
+        body=msgspec.json.encode({"records": [row.as_produced() for row in rows]}),
+        headers={"Content-Type": _BINARY, "Accept": _ACCEPTED, "Idempotency-Key": key},
+    )
+    answers = client.run(Call(request=request, parse=lambda reply: _all_produced.decode(reply.body))).offsets
+    for each in answers:
+        if each.error is not None or each.offset is None:
+            raise SourceUnreadable(
+                f"Cannot append to partition {partition} of {topic}: {each.error} Trying the task again writes no row "
+                "of it twice."
+            )
+    first = answers[0]
+    assert first.offset is not None
+    if first.payload_differs:
+        there = probe(client, topic, key)
+        if there is None:
+            raise SourceUnreadable(f"{topic} has forgotten the idempotency key of a task while it was being written.")
+        return msgspec.structs.replace(there, deduped=True, payload_differs=True)
+    return Appended(
+        topic=topic,
+        first_seq=first.offset + 1,
+        last_seq=first.offset + len(rows),
+        head_seq=first.offset + len(rows),
+        count=len(rows),
+        deduped=first.deduped,
+        partition=partition if partitions > 1 else None,
+    )
 
 
 class _Multiset:
@@ -292,12 +345,12 @@ class _Spool(tempfile.SpooledTemporaryFile[bytes]):
     def __init__(self) -> None:
         super().__init__(_SPOOL_BYTES)
 
-    def put(self, row: Row) -> None:
+    def put(self, row: AnyRow) -> None:
         body = msgspec.msgpack.encode(row)
         self.write(_LENGTH.pack(len(body)))
         self.write(body)
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self) -> Iterator[AnyRow]:
         """All rows. After that, no more can be put."""
         self.seek(0)
         while head := self.read(_LENGTH.size):

@@ -17,7 +17,9 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from pipeline.errors import BadOption, OtherRows, SourceUnreadable
-from pipeline.source.appending import Row, TaskLog, probe
+from pipeline.option_names import address_of, check_names, nearest
+from pipeline.source.appending import TaskLog, probe
+from pipeline.source.rows import row_of
 from topics_client import Client, RetryPolicy, TopicNotFound, TopicsError
 
 if TYPE_CHECKING:
@@ -29,8 +31,22 @@ _log = logging.getLogger("pipeline")
 DAY_MS = 86_400_000
 #: Tasks beyond those of a batch that are asked for: was the batch run before, with so many?
 _TASKS, _TASKS_ONCE_REPEATED = 4, 200
-_COLUMNS = {"key", "value", "topic", "node", "meta"}
-_IGNORED = {"partition", "offset", "timestamp", "timestampType", "headers", "seq"}
+#: Columns that become part of a record, and their types.
+_COLUMNS = {
+    "key": ("string", "binary"),
+    "value": ("string", "binary"),
+    "headers": ("array<struct<key:string,value:binary>>",),
+    "tag": ("string",),
+    "partition": ("int",),
+    "topic": ("string",),
+    "node": ("string",),
+    "meta": ("string",),
+}
+#: Columns of a read that the broker assigns itself.
+_ASSIGNED = ("offset", "timestamp", "timestampType", "seq")
+_OPTIONS = ("url", "token", "topic", "differentRows", "allowShortIdempotencyWindow")
+#: Spark passes on options of the query itself.
+_SPARKS = ("checkpointLocation", "queryName")
 
 
 class Target:
@@ -38,23 +54,23 @@ class Target:
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         given = {name.lower(): str(value) for name, value in options.items()}
-        self.url = given.get("url") or given.get("kafka.bootstrap.servers", "").split(",")[0].strip()
+        check_names(given, (*_OPTIONS, *_SPARKS), "write")
+        self.url = address_of(given)
         self.token = given.get("token")
         self.topic = given.get("topic", "")
         others = given.get("differentrows", "fail").lower()
         if others not in ("fail", "append"):
             raise BadOption(f"differentRows is fail or append, not {others!r}.")
         self.append_others = others == "append"
-        self.any_window = given.get("allowshortidempotencywindow", "false").lower() == "true"
-        names = set(schema.names)
+        window = given.get("allowshortidempotencywindow", "false").lower()
+        if window not in ("true", "false"):
+            raise BadOption(f"allowShortIdempotencyWindow must be true or false, not {window!r}.")
+        self.any_window = window == "true"
         if not self.url:
-            raise BadOption("Say where to write: url (or kafka.bootstrap.servers).")
-        if "value" not in names:
-            raise BadOption("There is no column value: JSON text, for example to_json(struct('*')) AS value.")
-        if not self.topic and "topic" not in names:
+            raise BadOption("Say where to write: url, the broker's HTTP address, such as http://host:4000.")
+        check_columns(schema)
+        if not self.topic and "topic" not in schema.names:
             raise BadOption("Say which topic: the option topic, or a column topic.")
-        if strangers := names - _COLUMNS - _IGNORED:
-            raise BadOption(f"Columns {', '.join(sorted(strangers))} would be lost: put them into value with to_json.")
 
     def client(self) -> Client:
         """For a task, or for the end of a batch."""
@@ -82,6 +98,24 @@ class Target:
             )
 
 
+def check_columns(schema: StructType) -> None:
+    """Raises BadOption for columns that cannot be written, before anything is written."""
+    known = {name.lower(): name for name in (*_COLUMNS, *_ASSIGNED)}
+    for field in schema.fields:
+        if field.name not in known.values():
+            raise BadOption(
+                f"Column {field.name} would be lost.{nearest(field.name, known)} Put it into value: "
+                "to_json(struct('*')) AS value."
+            )
+        kind = field.dataType.simpleString()
+        if field.name in _COLUMNS and kind not in (*_COLUMNS[field.name], "void"):
+            raise BadOption(
+                f"Column {field.name} is of type {kind}, and must be {' or '.join(_COLUMNS[field.name])}: cast it."
+            )
+    if "value" not in schema.names:
+        raise BadOption("There is no column value: for example to_json(struct('*')) AS value.")
+
+
 class _Written(WriterCommitMessage):
     """What a task did. `topics`: where it has appended; `repeated`: whether something of it was there before."""
 
@@ -101,12 +135,14 @@ def append_all(target: Target, batches: Iterator[pa.RecordBatch], key: str) -> _
             for batch in batches:
                 for row in cast("list[dict[str, Any]]", batch.to_pylist()):
                     topic = target.topic or row["topic"]
+                    if topic is None:
+                        raise BadOption("A row has no topic: its column topic is null, and the option topic is unset.")
                     if (log := logs.get(topic)) is None:
                         if topic != target.topic:
                             target.check_window(client, topic)
                         log = TaskLog(client, topic, key, append_others=target.append_others)
                         logs[topic] = stack.enter_context(log)
-                    log.add(_row(row))
+                    log.add(row_of(row))
             for log in logs.values():
                 log.finish()
         except TopicsError as error:
@@ -116,15 +152,6 @@ def append_all(target: Target, batches: Iterator[pa.RecordBatch], key: str) -> _
             ) from error
     rows = sum(log.rows for log in logs.values())
     return _Written(rows, sorted(logs), any(log.repeated for log in logs.values()))
-
-
-def _row(row: dict[str, Any]) -> Row:
-    value, key, meta = row["value"], row.get("key"), row.get("meta")
-    if value is None:
-        raise BadOption("A value is null: a record has data, if only the JSON text null.")
-    data = value.encode() if isinstance(value, str) else bytes(value)
-    tag = key.decode() if isinstance(key, bytes | bytearray) else key
-    return Row(data, tag, row.get("node"), meta.encode() if meta is not None else None)
 
 
 def check_tasks(target: Target, done: list[_Written]) -> None:

@@ -9,10 +9,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
+from pyspark.sql.types import StructType
 
-from pipeline.errors import OtherRows
+from pipeline.broker import records_after
+from pipeline.errors import BadOption, OtherRows
 from pipeline.source import appending
-from pipeline.source.appending import Filling, Row, TaskLog
+from pipeline.source.appending import Filling, TaskLog
+from pipeline.source.rows import AnyRow, RawRow, Row, digest_of
 from pipeline.source.writer import Target, append_all, check_tasks
 from tests.support.small_segments import SmallSegments
 from topics_client import Client
@@ -42,22 +45,38 @@ def rows(count: int, *, keys: int = 0) -> list[Row]:
     ]
 
 
-def counted(found: Iterable[Row]) -> Counter[bytes]:
+def mixed(count: int, *, keys: int = 0) -> list[AnyRow]:
+    """Rows of both forms."""
+    raw: list[AnyRow] = [
+        RawRow(
+            (b"\x00\xff%d" % n, None, b'{"n": %d}' % n)[n % 3],
+            (None, b"", b"\xff%d" % (n % 5), b"text")[n % 4] if keys else b"\xff",
+            [("h", b"\xfe%d" % n), ("h", None)] if n % 3 == 2 or n % 7 == 0 else [],
+        )
+        for n in range(count // 2)
+    ]
+    plain: list[AnyRow] = [*rows(count - len(raw), keys=keys)]
+    return [row for pair in zip(raw, plain, strict=False) for row in pair] + plain[len(raw) :]
+
+
+def counted(found: Iterable[AnyRow]) -> Counter[bytes]:
     return Counter(row.digest for row in found)
 
 
 def stored(client: Client, topic: str) -> Counter[bytes]:
-    found: list[Row] = []
+    found: Counter[bytes] = Counter()
     for partition in range(max(1, len(client.state(topic).partitions))):
-        seq, caught_up = 0, False
-        while not caught_up:
-            page = client.read(topic, seq, limit=1000, include_tags=True, partition=partition)
-            found += [Row(each.data_raw, each.tag, each.node, each.meta_raw) for each in page.records]
-            seq, caught_up = page.next_from_seq, page.caught_up
-    return counted(found)
+        seq, last = 0, -1
+        while seq > last:
+            last = seq
+            page, seq = client.run(records_after(topic, seq, limit=1000, partition=partition))
+            found.update(map(digest_of, page))
+    return found
 
 
-def attempt(client: Client, topic: str, given: Sequence[Row], *, dies_after: int | None = None, **options: Any) -> None:
+def attempt(
+    client: Client, topic: str, given: Sequence[AnyRow], *, dies_after: int | None = None, **options: Any
+) -> None:
     with TaskLog(client, topic, "task", **options) as log:
         for number, row in enumerate(given):
             if number == dies_after:
@@ -66,7 +85,7 @@ def attempt(client: Client, topic: str, given: Sequence[Row], *, dies_after: int
         log.finish()
 
 
-def shuffled(given: Sequence[Row], seed: int) -> list[Row]:
+def shuffled(given: Sequence[AnyRow], seed: int) -> list[AnyRow]:
     found = list(given)
     random.Random(seed).shuffle(found)
     return found
@@ -92,6 +111,51 @@ def test_retries_with_another_row_order_store_each_row_once(broker: SmallSegment
         # An attempt that comes late, in an order of its own, adds nothing.
         attempt(broker.client, topic, given)
         assert stored(broker.client, topic) == counted(given)
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_retries_store_raw_rows_once(broker: SmallSegments, partitions: int) -> None:
+    given = mixed(200, keys=9)
+    assert {type(row) for row in given} == {Row, RawRow}
+    for seed in range(3):
+        topic = f"raw-{partitions}-{seed}"
+        broker.client.put_topic(topic, partitions=partitions, **WINDOW)
+        with pytest.raises(Died):
+            attempt(broker.client, topic, shuffled(given, seed), dies_after=120)
+        attempt(broker.client, topic, shuffled(given, seed + 50))
+        assert stored(broker.client, topic) == counted(given)
+        attempt(broker.client, topic, given)
+        assert stored(broker.client, topic) == counted(given)
+
+
+def test_a_retry_finds_raw_rows_after_the_topic_has_grown(broker: SmallSegments) -> None:
+    given = [RawRow(b"\xff%d" % n) for n in range(60)]
+    broker.client.put_topic("grown", partitions=2, **WINDOW)
+    with pytest.raises(Died):
+        attempt(broker.client, "grown", given, dies_after=45)
+    broker.client.put_topic("grown", partitions=5, **WINDOW)
+    attempt(broker.client, "grown", given)
+    assert stored(broker.client, "grown") == counted(given)
+
+
+def test_different_raw_rows_are_refused(broker: SmallSegments) -> None:
+    broker.client.put_topic("raw-other", **WINDOW)
+    given = [RawRow(b"\xff%d" % n) for n in range(50)]
+    with pytest.raises(Died):
+        attempt(broker.client, "raw-other", given, dies_after=35)
+    other = [RawRow(b"\xfe%d" % n) for n in range(50)]
+    with pytest.raises(OtherRows, match=r"stored 30 rows that this one does not have\. Nothing was added"):
+        attempt(broker.client, "raw-other", other)
+    assert broker.client.state("raw-other").count == 30
+
+
+def test_a_row_goes_to_its_partition(broker: SmallSegments) -> None:
+    broker.client.put_topic("placed", partitions=3, **WINDOW)
+    raw = [RawRow(None, b"k", partition=2)] * 5
+    attempt(broker.client, "placed", [*(Row(b"1", "k", partition=n % 3) for n in range(30)), *raw])
+    assert [each.count for each in broker.client.state("placed").partitions] == [10, 10, 15]
+    with pytest.raises(BadOption, match="partition 3, but the topic has 3"):
+        attempt(broker.client, "placed", [Row(b"1", partition=3)])
 
 
 def test_retries_with_the_same_row_order_keep_the_order(broker: SmallSegments) -> None:
@@ -179,7 +243,7 @@ def test_incomplete_chunks_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(appending, "FILLING_BYTES", 1000)
     filling = Filling(64)
     given = [Row(b'"' + b"x" * 48 + b'"', tag=f"key-{n}") for n in range(300)]
-    chunks: list[list[Row]] = []
+    chunks: list[list[AnyRow]] = []
     held = most = 0
     for row in given:
         found = [chunk for _, chunk in filling.put(row)]
@@ -194,10 +258,6 @@ def test_incomplete_chunks_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 # -- a stream's batch as a whole ---------------------------------------------------------------------------------------
 
 
-class _Columns:
-    names = ("value",)
-
-
 def test_batch_with_fewer_tasks_than_before_is_an_error(broker: SmallSegments) -> None:
     import pyarrow as pa
 
@@ -205,7 +265,7 @@ def test_batch_with_fewer_tasks_than_before_is_an_error(broker: SmallSegments) -
     options = {"url": broker.url, "topic": "fewer"}
 
     def run(tasks: int, **more: str) -> None:
-        target = Target({**options, **more}, _Columns())  # pyright: ignore[reportArgumentType]
+        target = Target({**options, **more}, StructType().add("value", "string"))
         given = [
             pa.RecordBatch.from_pydict({"value": [f'{{"n":{n}}}' for n in range(at, 40, tasks)]}) for at in range(tasks)
         ]
