@@ -109,7 +109,7 @@ async def takeover(megabytes: int, folder: Path) -> None:
     engine = first.engine
     batch = [NewRecord(msgspec.Raw(b'"' + os.urandom(5000).hex().encode() + b'"')) for _ in range(100)]
     for topic in ("stays", "goes"):
-        await engine.put_topic(topic, TopicConfig(durability=Durability.DISK))
+        await engine.put_topic(topic, TopicConfig(durability=Durability.FSYNC))
         for _ in range(megabytes // 2):
             await engine.append(topic, batch)
             if first.behind[1] > 64 << 20:

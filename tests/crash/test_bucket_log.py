@@ -8,19 +8,35 @@ of a cell in a bucket has one shard, and its segments are not packed.
 from __future__ import annotations
 
 import dataclasses
+from random import Random
 from typing import Any
 
 import msgspec
 import pytest
 
-from tests.crash import consumer_workloads, kept_workloads, queue_workloads, router_workloads, segment_workloads
+from storage import Options
+from tests.crash import (
+    consumer_workloads,
+    foreign_workloads,
+    kept_workloads,
+    move_workloads,
+    queue_workloads,
+    router_workloads,
+    segment_workloads,
+)
 from tests.crash.workloads import WORKLOADS
-from tests.support import crash_run, job_run, kept_run, reader_run, route_run
+from tests.support import crash_run, job_run, kept_run, pair_sweep, reader_run, route_run
 from tests.support.bucket_disk import BucketDisk
-from tests.support.crash_run import trace
+from tests.support.cell_pair import CellPair
+from tests.support.crash_run import SMALL, trace
 from tests.support.crash_sweep import SIZES, Size, Sweep
 
 assert segment_workloads  # it registers its own in the table
+
+
+def options_of(options: Options) -> Options:
+    """As an owner of a cell has them."""
+    return msgspec.structs.replace(options, wal_shards=1, segment_pack_bytes=0, put_interval_ms=0, sync_leases=True)
 
 
 def in_a_bucket(workloads: dict[str, Any]) -> dict[str, Any]:
@@ -29,7 +45,7 @@ def in_a_bucket(workloads: dict[str, Any]) -> dict[str, Any]:
         name: dataclasses.replace(
             each,
             disk=BucketDisk,
-            options=msgspec.structs.replace(each.options, segment_pack_bytes=0, put_interval_ms=0, sync_leases=True),
+            options=options_of(each.options),
         )
         for name, each in workloads.items()
         if each.options.wal_shards == 1
@@ -58,6 +74,27 @@ def test_promises_hold_when_the_machine_is_lost(sweep: Sweep[Any, Any], name: st
 @pytest.mark.parametrize(("sweep", "name"), CASES)
 def test_promises_hold_after_a_failed_call(sweep: Sweep[Any, Any], name: str, size: Size) -> None:
     assert sweep.errors(name, size) == []
+
+
+def jobs(rng: Random) -> move_workloads.Jobs:
+    return move_workloads.Jobs(CellPair(rng, move_workloads.OWNERS, options_of(SMALL), disk=BucketDisk))
+
+
+def routed(rng: Random) -> foreign_workloads.Routed:
+    options = options_of(foreign_workloads.SEGMENTS)
+    return foreign_workloads.Routed(CellPair(rng, foreign_workloads.OWNERS, options, disk=BucketDisk))
+
+
+@pytest.mark.parametrize("size", SOME)
+@pytest.mark.parametrize("name", move_workloads.WORKLOADS)
+def test_jobs_moved_between_cells_in_a_bucket_are_neither_lost_nor_doubled(name: str, size: Size) -> None:
+    assert pair_sweep.sweep(jobs, move_workloads.WORKLOADS[name], size) == []
+
+
+@pytest.mark.parametrize("size", SOME)
+@pytest.mark.parametrize("name", foreign_workloads.WORKLOADS)
+def test_records_routed_between_cells_in_a_bucket_are_neither_lost_nor_doubled(name: str, size: Size) -> None:
+    assert pair_sweep.sweep(routed, foreign_workloads.WORKLOADS[name], size) == []
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -122,14 +122,21 @@ class Process:
 class CellPair:
     """See the module."""
 
-    def __init__(self, rng: Random, owners: Mapping[str, int], options: Options = SMALL, count: int = 2) -> None:
-        """`owners`: the home cell of each topic; `count`: how many cells there are."""
+    def __init__(
+        self,
+        rng: Random,
+        owners: Mapping[str, int],
+        options: Options = SMALL,
+        count: int = 2,
+        disk: type[SimDisk] = SimDisk,
+    ) -> None:
+        """`owners`: the home cell of each topic; `count`: how many cells there are; `disk`: what they are on."""
         self.rng = rng
         self.owners = owners
         self.options = options
         self.clock = FakeClock()
         self.count = count
-        self.disks = [SimDisk() for _ in range(count)]
+        self.disks = [disk() for _ in range(count)]
         self.processes: list[Process | None] = [None] * count
         #: Calls between the cells, and ends of processes.
         self.calls = 0
