@@ -8,6 +8,8 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -17,7 +19,7 @@ import uvloop
 import kernel
 from broker import VERSION
 from broker.api import build_app
-from broker.cell import end_with, listen_at, plain_settings, settings_of
+from broker.cell import become_owner, end_with, listen_at, make_owner, plain_settings, settings_of
 from broker.cells import Cells, Role
 from broker.kafka import BoundPort, bind_port
 from broker.lifecycle import ExitCode, Lifecycle
@@ -75,8 +77,10 @@ def main() -> int:
         bound_heaps(free_bytes=_FREE_HEAP_BYTES, heaps=0)
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         notifier = Notifier.taken_from(os.environ)
-        listeners = _cell_listeners(settings, role) if role is not None else _Listeners.of(settings)
-        return uvloop.run(_serve(settings, listeners, notifier, tracing, role))
+        if role is None:
+            listeners = _Listeners.of(settings)
+            return uvloop.run(_serve(settings, lambda: listeners, notifier, tracing, role))
+        return uvloop.run(_serve(settings, partial(_cell_listeners, settings, role), notifier, tracing, role))
     except SettingsError as error:
         print(f"topics: {error}", file=sys.stderr)
         return ExitCode.BAD_SETTINGS
@@ -107,24 +111,34 @@ def _cell_listeners(settings: Settings, role: Role) -> _Listeners:
 
 async def _serve(
     settings: Settings,
-    listeners: _Listeners,
+    listeners_of: Callable[[], _Listeners],
     notifier: Notifier,
     tracing: Tracing | None,
     role: Role | None,
 ) -> ExitCode:
-    path = str(settings.data_dir.absolute())
-    engine = Engine(path, settings.storage_options(None if role is None else role.cell))
-    cells = None if role is None else Cells(role, engine)
-    broker = Broker(engine, settings, tracing, cells)
+    cell, owner, loop = None if role is None else role.cell, None, asyncio.get_running_loop()
+    # A terminal sends Ctrl-C to all processes of a set; the supervisor stops them in order.
+    if role is not None:
+        loop.add_signal_handler(signal.SIGINT, lambda: None)
+    if role is None or not role.nonce:
+        engine = Engine(str(settings.data_dir.absolute()), settings.storage_options(cell))
+    else:
+        owner = make_owner(settings, role)
+        engine = owner.engine
+    cells = None if role is None else Cells(role, engine, None if owner is None else owner.may_answer)
+    broker = Broker(engine, settings, tracing, cells, owner)
     app = build_app(broker)
+    if owner is not None and not await become_owner(owner, settings):
+        return ExitCode.CANNOT_START
+    # Not before: until this process owns its cell, other nodes answer for it.
+    listeners = listeners_of()
     server = BrokerServer(app, settings if role is None else plain_settings(settings), listeners.http)
     direct = None if listeners.direct is None else BrokerServer(app, settings, listeners.direct, beside=server)
     kafka = None if listeners.kafka is None else listeners.kafka.port(broker)
     lifecycle = Lifecycle(broker, server, notifier, kafka, direct)
-    loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, lifecycle.stop)
-    # A terminal sends Ctrl-C to all processes of a set; the supervisor stops them in order.
-    loop.add_signal_handler(signal.SIGINT, lifecycle.stop if role is None else lambda: None)
+    if role is None:
+        loop.add_signal_handler(signal.SIGINT, lifecycle.stop)
     code = await lifecycle.run()
     if tracing is not None:
         await asyncio.to_thread(tracing.close)

@@ -1,6 +1,7 @@
 """A cell of a set: the broker's process, with unix sockets for gateways and for other cells instead of the public port.
+A cell of a cluster also owns its cell in the bucket, and ends when it is not the owner any more.
 
-Source: docs/cells.md#processes.
+Source: docs/cells.md#processes, docs/reference/bucket.md.
 """
 
 from __future__ import annotations
@@ -9,12 +10,24 @@ import ctypes
 import os
 import signal
 import socket
+import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import structlog
 
 from broker.cells import Role
+from broker.lifecycle import ExitCode
 from broker.settings import Settings
-from storage import cell_folder
+from storage import StorageError, cell_folder
+from storage.bucket import Candidate, ClockWrong, GivenUp, StoreBroken, Unanswered, open_location, parse_location
+
+if TYPE_CHECKING:
+    from broker.cells import Owner
+
+_log = structlog.get_logger("broker.cluster")
 
 _PR_SET_PDEATHSIG = 1
 
@@ -53,3 +66,53 @@ def listen_at(path: Path) -> socket.socket:
     listener.bind(str(path))
     path.chmod(0o600)
     return listener
+
+
+def make_owner(settings: Settings, role: Role) -> Owner:
+    """The future owner of the cell, which makes no request yet. Raises OpenError."""
+    from storage.cells.founding import cell_name
+    from storage.cells.owner import CellOwner
+
+    assert role.cell is not None
+    assert settings.cluster_url is not None
+    return CellOwner(
+        open_location(parse_location(settings.cluster_url)),
+        cell_name(role.cell),
+        str(settings.data_dir.absolute()),
+        Candidate(role.node, role.nonce),
+        options=msgspec.structs.replace(
+            settings.storage_options(role.cell),
+            put_interval_ms=settings.put_interval_ms,
+            slot_lag_ms=settings.cluster_disk_lag_ms,
+        ),
+        on_lost=_end,
+    )
+
+
+async def become_owner(owner: Owner, settings: Settings) -> bool:
+    """Own the cell, however long its present owner lives. False: it cannot be served; that is logged."""
+    _log.info("cell_waiting")
+    try:
+        await owner.start()
+    except Exception as error:  # also what the bucket holds is damaged, or not complete
+        reason = error.message if isinstance(error, StorageError) else f"{type(error).__name__}: {error}"
+        _log.error("cannot_start", reason=reason, data_dir=str(settings.data_dir.absolute()))
+        return False
+    _log.info("cell_taken", generation=owner.generation)
+    return True
+
+
+def _end(error: Exception) -> None:
+    """The process is not the owner any more, or cannot know whether it is. It may answer nothing from now on, not even
+    a refusal, so there is nothing to wait for."""
+    match error:
+        case GivenUp() | Unanswered():
+            code = ExitCode.STORE_SILENT
+        case StoreBroken() | ClockWrong():
+            code = ExitCode.STORE_REFUSED
+        case _:
+            code = ExitCode.FENCED
+    _log.error("cell_lost", error=type(error).__name__, reason=str(error))
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(code)

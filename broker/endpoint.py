@@ -17,6 +17,8 @@ from broker.scheduling import Parking
 from broker.telemetry import HttpMetrics
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from broker.cells import Cells
     from broker.settings import Settings
     from broker.tracing import Tracing
@@ -31,6 +33,7 @@ class Endpoint(ABC):
         "cells",
         "gate",
         "http_metrics",
+        "may_answer",
         "memory",
         "parking",
         "settings",
@@ -45,6 +48,8 @@ class Endpoint(ABC):
         """`cells`: the set to which this process's engine belongs; None: no engine, or an engine without a set."""
         self.cells = cells
         self.settings = settings
+        #: Whether an answer that was computed may be sent; None: always. See `storage.cells.owner`.
+        self.may_answer: Callable[[], bool] | None = None
         self.parking = Parking(settings.max_parked)
         self.streams = Parking(
             settings.max_sse_connections, limit="max_sse_connections", are_there="event streams are open"

@@ -37,6 +37,12 @@ class ExitCode(enum.IntEnum):
     CANNOT_START = 1
     BAD_SETTINGS = 2
     STORAGE_FAILED = 70
+    #: The process is not the owner of its cell any more: another one is, or may be.
+    FENCED = 71
+    #: The bucket has not answered for too long.
+    STORE_SILENT = 72
+    #: The bucket does not do what it must, or the clock of this machine is wrong.
+    STORE_REFUSED = 73
 
 
 class Lifecycle:
@@ -110,7 +116,8 @@ class Lifecycle:
         engine.on_shard_failed = self._shard_failed
         try:
             self._announce()
-            await engine.start()
+            if not engine.ready:  # the process of a cell in a bucket is its owner before it listens
+                await engine.start()
             self._broker.proxy.start()
             if self._broker.cells is not None:
                 await self._broker.cells.start()
@@ -156,7 +163,7 @@ class Lifecycle:
         if self._broker.cells is not None:
             await self._broker.cells.stop()
         try:
-            await self._broker.engine.close()
+            await self._broker.keeper.close()
         except (StorageError, OSError) as error:
             _log.error("unclean_stop", reason=_reason(error))
             self._exit_code = ExitCode.STORAGE_FAILED

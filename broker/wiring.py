@@ -18,7 +18,7 @@ from broker.service import BackupJobs
 from storage import NotReady, ShuttingDown
 
 if TYPE_CHECKING:
-    from broker.cells import Cells
+    from broker.cells import Cells, Owner
     from broker.settings import Settings
     from broker.tracing import Tracing
     from storage import Engine
@@ -37,6 +37,7 @@ class Broker(Endpoint):
         "kafka_offsets",
         "kafka_packed",
         "kafka_shares",
+        "keeper",
         "live",
         "pressure",
         "proxy",
@@ -45,11 +46,20 @@ class Broker(Endpoint):
     )
 
     def __init__(
-        self, engine: Engine, settings: Settings, tracing: Tracing | None = None, cells: Cells | None = None
+        self,
+        engine: Engine,
+        settings: Settings,
+        tracing: Tracing | None = None,
+        cells: Cells | None = None,
+        owner: Owner | None = None,
     ) -> None:
-        """`cells`: the set that the engine is a cell of; None: it is alone."""
+        """`cells`: the set that the engine is a cell of; None: it is alone. `owner`: the owner of the cell in a bucket
+        whose engine this is."""
         super().__init__(settings, tracing, cells)
         self.engine = engine
+        #: What closes the engine.
+        self.keeper: Engine | Owner = engine if owner is None else owner
+        self.may_answer = None if owner is None else owner.may_answer
         engine.tracer = tracing
         self.pressure = Pressure(
             engine,

@@ -1,6 +1,6 @@
 """`python -m storage dump|verify DIR`: read any data directory, live or not, without changing it.
 
-`backup`, `restore` and `cells`: see `storage.offline.commands`.
+`backup`, `restore`, `cells` and `cluster`: see `storage.offline.commands`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Look into a data directory, or back one up. dump and verify write nothing and take no lock: "
         "a broker may be running on it.",
     )
-    commands = parser.add_subparsers(dest="command", required=True, metavar="dump|verify|backup|restore|cells")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="dump|verify|backup|restore|cells|cluster")
     show = commands.add_parser(
         "dump",
         help="show the contents of the log, the snapshots and the segments",
@@ -58,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     options = _parser().parse_args(arguments)
-    if options.command in ("backup", "restore", "cells"):
+    if options.command in ("backup", "restore", "cells", "cluster"):
         return run(options)
     try:
         found = read_set(PosixFileSystem(), options.directory)

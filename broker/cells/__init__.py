@@ -5,6 +5,7 @@ Source: docs/cells.md.
 
 from broker.cells.addresses import address_in
 from broker.cells.cells import Cells, Role
+from broker.cells.ownership import Owner
 from broker.cells.peers import Method, PeerError, Peers, PeerServer, PeerUnavailable
 from broker.cells.relayed import (
     CONNECTED,
@@ -25,6 +26,7 @@ __all__ = [
     "Cells",
     "Kind",
     "Method",
+    "Owner",
     "PeerError",
     "PeerServer",
     "PeerUnavailable",

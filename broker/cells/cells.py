@@ -5,6 +5,7 @@ Source: docs/cells.md.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -66,7 +67,8 @@ class Role(msgspec.Struct, frozen=True, kw_only=True):
 class Cells:
     """See the module. Used only on the event loop of its engine."""
 
-    def __init__(self, role: Role, engine: Engine) -> None:
+    def __init__(self, role: Role, engine: Engine, may_answer: Callable[[], bool] | None = None) -> None:
+        """`may_answer`: whether this process may answer other cells, and call them; None: always."""
         assert role.cell is not None
         self.role = role
         self.me = role.cell
@@ -74,10 +76,11 @@ class Cells:
         self._engine = engine
         #: In a cluster: the owners of the cells.
         self.owners = role.owners
-        self.peers = Peers({cell: role.peer_socket(cell) for cell in range(role.count) if cell != self.me}, self.owners)
+        others = {cell: role.peer_socket(cell) for cell in range(role.count) if cell != self.me}
+        self.peers = Peers(others, self.owners, may_answer)
         #: The methods that other cells may call, by name. Complete before `start`.
         self.handlers: dict[str, Method] = {"ready": _ready, **engine.methods_for_neighbours}
-        self._server = PeerServer(role.peer_socket(self.me), self.handlers)
+        self._server = PeerServer(role.peer_socket(self.me), self.handlers, may_answer)
         engine.admin.check_home = self.check_mine
         engine.placements.is_on = True
         engine.join(PeerNeighbours(self.me, self.count, self.owner, self.home, self.peers))

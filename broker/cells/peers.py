@@ -72,9 +72,11 @@ class PeerError(StorageError):
 class PeerServer:
     """Accepts and carries out calls from other cells."""
 
-    def __init__(self, path: Path, methods: Mapping[str, Method]) -> None:
-        """`path`: the path of the socket. A file left there by an earlier process is replaced."""
+    def __init__(self, path: Path, methods: Mapping[str, Method], may_answer: Callable[[], bool] | None = None) -> None:
+        """`path`: the path of the socket. A file left there by an earlier process is replaced. `may_answer`: whether an
+        answer that was computed may be sent; None: always."""
         self._path = path
+        self._may_answer = may_answer
         self._methods = methods
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.Task[None]] = set()
@@ -141,15 +143,24 @@ class PeerServer:
         except Exception as error:
             _log.exception("peer_call_failed", method=method)
             answer = [number, False, ["internal", f"{method} failed: {type(error).__name__}", {"outcome": "unknown"}]]
-        _write_frame(writer, answer)
+        if self._may_answer is None or self._may_answer():
+            _write_frame(writer, answer)
+        else:
+            writer.transport.abort()
 
 
 class Peers:
     """The other cells of the set. Used only on one event loop."""
 
-    def __init__(self, paths: Mapping[int, Path], owners: OwnersFile | None = None) -> None:
+    def __init__(
+        self,
+        paths: Mapping[int, Path],
+        owners: OwnersFile | None = None,
+        may_call: Callable[[], bool] | None = None,
+    ) -> None:
         """`paths`: the socket of each cell. The first call to a cell opens the connection. `owners`: in a cluster,
-        which cells are at other nodes."""
+        which cells are at other nodes. `may_call`: whether the process may call other cells now; None: always."""
+        self._may_call = may_call
         self._peers = {cell: _Peer(cell, path, owners) for cell, path in paths.items()}
 
     async def call(self, cell: int, method: str, argument: Any, *, timeout_s: float = 30.0) -> Any:
@@ -157,6 +168,8 @@ class Peers:
 
         Raises PeerUnavailable, whose `outcome` says whether the call may have been carried out, and PeerError.
         """
+        if self._may_call is not None and not self._may_call():
+            raise PeerUnavailable(cell, "none")
         return await self._peers[cell].call(method, argument, timeout_s)
 
     async def close(self) -> None:

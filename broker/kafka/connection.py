@@ -25,7 +25,7 @@ from broker.kafka.calls import sasl, versions
 from broker.kafka.codec import Malformed
 from broker.kafka.framing import Frames, Header, framed, parse
 from broker.memory import SMALL
-from broker.net import FIRST_COST, NEXT_COST, ConnectionState, PacedReceiver, Phase
+from broker.net import FIRST_COST, NEXT_COST, ConnectionState, PacedReceiver, Phase, gated
 from storage import Unavailable
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ class Connection(PacedReceiver, asyncio.Protocol):
     # -- called by the transport ---------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(asyncio.Transport, transport)
+        self.transport = cast(asyncio.Transport, gated(transport, self._port.broker.may_answer))
         local: Any = self.transport.get_extra_info("sockname")
         if local is None or not self._port.enter(
             self

@@ -10,7 +10,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from broker.api.routes import WEBSOCKET_PATH
 from broker.content import HeadTooLarge
-from broker.net import FIRST_COST, NEXT_COST, ConnectionState, PacedReceiver, Phase, look_at_http1
+from broker.net import FIRST_COST, NEXT_COST, ConnectionState, PacedReceiver, Phase, gated, look_at_http1
 from broker.server.http1 import can_answer, end_client_side, refusal, upgrade_with_body
 from storage import InvalidRequest
 
@@ -38,6 +38,7 @@ class PlainProtocol(PacedReceiver, HttpToolsProtocol):
     _client_ended = False
 
     def connection_made(self, transport: Any) -> None:
+        transport = gated(transport, self.server_context.may_answer)
         if self.server_context.refuses(self.connections, transport):
             self.transport = transport
         else:

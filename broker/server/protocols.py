@@ -17,7 +17,7 @@ from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.zttp_h2_impl import ZttpH2Protocol
 
 from broker.content import HeadTooLarge
-from broker.net import FIRST_COST, ConnectionState, PacedReceiver, Phase, Progress, Quota
+from broker.net import FIRST_COST, ConnectionState, PacedReceiver, Phase, Progress, Quota, gated
 from broker.server.control_frames import ControlFrameLimiter
 from broker.server.http1 import Http1Protocol, can_answer, end_client_side, head_bytes
 from broker.server.plain1 import PlainProtocol
@@ -288,6 +288,7 @@ class OnePortProtocol(PacedReceiver, AutoZttpProtocol):
     server_context: ClassVar[ServerContext]
 
     def connection_made(self, transport: Any) -> None:
+        transport = gated(transport, self.server_context.may_answer)
         self.transport = transport
         if not self.server_context.refuses(self.connections, transport):
             super().connection_made(transport)

@@ -132,7 +132,7 @@ def _config(app: Dispatcher, settings: Settings, hot: Hot | None) -> Config:
         await app(scope, receive, send)
 
     broker = app.broker
-    server_context = ServerContext(settings, broker.http_metrics, broker.memory, broker.arrivals)
+    server_context = ServerContext(settings, broker.http_metrics, broker.memory, broker.arrivals, broker.may_answer)
     if settings.http is HttpServer.ZTTP:
         http = one_port(HotRequests(app) if hot is None else hot, server_context)
     else:

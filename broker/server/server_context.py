@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sized
+from collections.abc import Callable, Sized
 from typing import TYPE_CHECKING, Any
 
 from broker.net import Quota
@@ -23,11 +23,21 @@ class ServerContext:
         "max_connections",
         "max_control_frames_per_s",
         "max_header_bytes",
+        "may_answer",
         "memory",
         "metrics",
     )
 
-    def __init__(self, settings: Settings, metrics: HttpMetrics, memory: Memory, arrivals: Arrivals) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        metrics: HttpMetrics,
+        memory: Memory,
+        arrivals: Arrivals,
+        may_answer: Callable[[], bool] | None = None,
+    ) -> None:
+        """`may_answer`: whether an answer that was computed may be sent; None: always."""
+        self.may_answer = may_answer
         self.max_connections = settings.max_connections
         self.max_control_frames_per_s = settings.max_control_frames_per_s
         self.max_header_bytes = settings.max_header_bytes

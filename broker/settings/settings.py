@@ -7,20 +7,23 @@ from __future__ import annotations
 
 import enum
 import os
+import re
 import socket
 import textwrap
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-from pydantic import BeforeValidator, Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
 from broker.auth import Keys, keys, parse_hosts, parse_origins
 from broker.settings.environment import PREFIX, ignored, is_injected
 from broker.settings.storage_settings import Count, StorageSettings
+from storage.bucket import parse_location
 
 MIB = 1 << 20
+MAX_NODE_NAME = 64
 _HELP_WIDTH = 100
 _INDENT = " " * 6
 
@@ -105,6 +108,13 @@ def _split_host(given: dict[str, Any]) -> dict[str, Any]:
     return {"port": port, **given, "host": name[1:-1] if bracketed else name}
 
 
+def _bucket_url(value: Any) -> Any:
+    """Check the form of a bucket's address. The address itself is never shown: it may contain a credential."""
+    if isinstance(value, str):
+        parse_location(value)
+    return value
+
+
 class Settings(StorageSettings):
     """All settings. A field is set by the variable `TOPICS_` + its name in upper case."""
 
@@ -134,6 +144,41 @@ class Settings(StorageSettings):
         None,
         description="host:port of cell 0 that is advertised to HTTP clients, cell i at this port + i; unset = the host "
         "that each client named, and the ports of the cells.",
+    )
+    cluster_url: Annotated[str | None, BeforeValidator(_bucket_url)] = Field(
+        None,
+        description="Bucket and prefix of the cluster that this broker is a node of: s3://bucket/prefix, gs:// or "
+        "az://; unset = none.",
+    )
+    node: Annotated[str, Field(pattern=rf"^[A-Za-z0-9._-]{{1,{MAX_NODE_NAME}}}$")] | None = Field(
+        None, description="The name of this node, unique in its cluster; unset = the name of this machine."
+    )
+    cluster_host: str = Field("127.0.0.1", description="Address to listen on for other nodes of the cluster.")
+    cluster_port: Port = Field(4300, description="Port for other nodes of the cluster; 0 = a free one.")
+    cluster_advertised: Annotated[Advertised | None, NoDecode, BeforeValidator(_advertised)] = Field(
+        None, description="host:port at which other nodes reach this one; unset = where it listens."
+    )
+    advertised: Annotated[Advertised | None, NoDecode, BeforeValidator(_advertised)] = Field(
+        None, description="host:port at which HTTP clients reach a node of a cluster; unset = where it listens."
+    )
+    cluster_secret: Annotated[SecretStr, Field(min_length=32)] | None = Field(
+        None,
+        description="Secret of 32 characters or more that all nodes of a cluster share; it makes their certificates.",
+    )
+    put_interval_ms: Count = Field(
+        100, description="In a cluster: the least time between two writes of a cell to the bucket; 0 = none."
+    )
+    cluster_disk_lag_ms: Annotated[int, Field(ge=1)] = Field(
+        1000,
+        description="In a cluster: writes of class disk are refused (503 wal_saturated) while older ones have not been "
+        "in the bucket for this long.",
+    )
+    cluster_cert: Path | None = Field(
+        None, description="File with this node's certificate (PEM) for other nodes, instead of the secret."
+    )
+    cluster_key: Path | None = Field(None, description="File with its private key; unset = in the same file.")
+    cluster_ca: Path | None = Field(
+        None, description="File with the certificates (PEM) that sign those of other nodes; set with cluster_cert."
     )
     allowed_hosts: Annotated[frozenset[str] | None, NoDecode, BeforeValidator(parse_hosts)] = Field(
         None,
@@ -282,6 +327,19 @@ class Settings(StorageSettings):
         self.all_keys()
         return self
 
+    @model_validator(mode="after")
+    def _cluster_is_whole(self) -> Settings:
+        if self.cluster_url is not None and self.cells > 1:
+            raise ValueError("TOPICS_CELLS is set with TOPICS_CLUSTER_URL: the cluster knows its number of cells")
+        if (self.cluster_cert is None) != (self.cluster_ca is None):
+            raise ValueError("TOPICS_CLUSTER_CERT and TOPICS_CLUSTER_CA are set together")
+        return self
+
+    @property
+    def node_name(self) -> str:
+        """The name of this node in its cluster."""
+        return self.node or re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname())[:MAX_NODE_NAME] or "node"
+
     def all_keys(self) -> Keys:
         """The keys of the variable and of the file. Raises ValueError if both contain the same key."""
         return keys.merged(self.api_keys or (), self.api_keys_file or ())
@@ -310,13 +368,13 @@ def load() -> tuple[Settings, list[str]]:
     """Read the settings. Returns them with warnings. Raises SettingsError.
 
     Refuses unsafe settings: invalid keys, and an address that other machines can reach without keys. Removes the keys
-    from the environment, which child processes would inherit.
+    and the secret of the cluster from the environment, which child processes would inherit.
     """
     try:
         settings = Settings()  # pyright: ignore[reportCallIssue]
     except ValidationError as error:
         raise SettingsError(_message(error)) from None
-    for name in [name for name in os.environ if name.upper() == f"{PREFIX}API_KEYS"]:
+    for name in [name for name in os.environ if name.upper() in (f"{PREFIX}API_KEYS", f"{PREFIX}CLUSTER_SECRET")]:
         del os.environ[name]
     _refuse_unsafe(settings)
     return settings, ignored(os.environ, {name.upper() for name in Settings.model_fields})
@@ -324,8 +382,10 @@ def load() -> tuple[Settings, list[str]]:
 
 def _message(error: ValidationError) -> str:
     first = error.errors()[0]
+    if not first["loc"] and "TOPICS_CLUSTER" in first["msg"]:
+        return f"{first['msg'].removeprefix('Value error, ')}."
     variable = PREFIX + str((*first["loc"], "api_keys")[0]).upper()
-    if variable.startswith(f"{PREFIX}API_KEYS"):
+    if variable.startswith(tuple(f"{PREFIX}{name}" for name in ("API_KEYS", "CLUSTER_SECRET", "CLUSTER_URL"))):
         return f"{variable}: {first['msg'].removeprefix('Value error, ')}."  # does not show the value
     return f"{variable} is {first['input']!r}: {first['msg'][:1].lower()}{first['msg'][1:]}."
 

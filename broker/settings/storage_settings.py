@@ -16,6 +16,9 @@ from storage.records import MAX_CELLS
 
 _OPTIONS = Options()
 
+#: Options that depend on what the process is.
+_NOT_SET_HERE = frozenset({"cell", "put_interval_ms", "slot_lag_ms", "sync_leases"})
+
 Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(ge=1)]
 
@@ -181,6 +184,5 @@ class StorageSettings(BaseSettings):
 
     def storage_options(self, cell: int | None = None) -> Options:
         """The options of the engine, or of that cell of a set."""
-        own = (field.name for field in fields(Options) if field.name in type(self).model_fields)
-        given = {name: getattr(self, name) for name in own if name != "cell"}
+        given = {field.name: getattr(self, field.name) for field in fields(Options) if field.name not in _NOT_SET_HERE}
         return msgspec.convert({**given, "cell": cell}, Options)

@@ -91,6 +91,18 @@ LOGGED: Final = (
         "The connection to another cell broke. Calls in progress failed; the next call reconnects.",
         "Check the log of that cell.",
     ),
+    # -- clusters ----------------------------------------------------------------------------------------------------
+    Event(
+        "cell_waiting", "info", "",
+        "The process of a cell was started, and waits until it may own the cell.", _NONE,
+    ),
+    Event("cell_taken", "info", "generation", "The process owns the cell, and has recovered it.", _NONE),
+    Event(
+        "cell_lost", "error", "error reason",
+        "The process does not own its cell any more, or the bucket has not answered for so long that it cannot know. "
+        "It ends with code 71, 72 or 73. What it had acknowledged is there.",
+        "71: another node took the cell over; look why this one was silent. 72: check the bucket. 73: see `reason`.",
+    ),
     # -- requests ----------------------------------------------------------------------------------------------------
     Event("request_failed", "error", "request_id", "A request was answered 500 `internal`.", _REPORT),
     Event("command_failed", "error", "", "A WebSocket command was answered with the code `internal`.", _REPORT),

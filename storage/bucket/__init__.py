@@ -5,6 +5,7 @@ The protocol consists of generators that yield requests to the store (`requests`
 
 from __future__ import annotations
 
+from storage.bucket import keys
 from storage.bucket.base import (
     Base,
     BaseMissing,
@@ -19,9 +20,12 @@ from storage.bucket.base import (
     read_base,
 )
 from storage.bucket.checks import ClockWrong, StoreBroken, check_clock, check_slot
+from storage.bucket.cluster import Cluster, NoCluster, found, read_cluster
 from storage.bucket.driver import Bucket, Driver, open_bucket
 from storage.bucket.keys import sign
+from storage.bucket.location import Location, open_location, parse_location
 from storage.bucket.log_file import Body, SlotFileSystem, lay_out
+from storage.bucket.probe import StoreRefused, probe
 from storage.bucket.requests import Steps, Unanswered, delete, get_patiently
 from storage.bucket.signs import TTL_S, OwnTime, show_first, show_signs
 from storage.bucket.slot import ANYONE, Seal
@@ -38,18 +42,22 @@ __all__ = [
     "Bucket",
     "Candidate",
     "ClockWrong",
+    "Cluster",
     "Driver",
     "Fenced",
     "GivenUp",
     "Head",
+    "Location",
     "Manifest",
     "Named",
+    "NoCluster",
     "OwnTime",
     "Seal",
     "SlotFileSystem",
     "Slots",
     "Steps",
     "StoreBroken",
+    "StoreRefused",
     "Taken",
     "Trimmer",
     "Unanswered",
@@ -57,13 +65,19 @@ __all__ = [
     "check_clock",
     "check_slot",
     "delete",
+    "found",
     "get_patiently",
+    "keys",
     "lay_out",
     "newest_head",
     "open_bucket",
+    "open_location",
+    "parse_location",
+    "probe",
     "put_base",
     "put_object",
     "read_base",
+    "read_cluster",
     "show_first",
     "show_signs",
     "sign",

@@ -1,4 +1,4 @@
-"""`python -m storage backup|restore|cells init`: for data directories that no broker runs on."""
+"""`python -m storage backup|restore|cells init|cluster init`: for data that no broker runs on."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ import structlog
 
 from storage.backup import Summary
 from storage.backup.restoring import Restored, restore
+from storage.bucket import GivenUp, Location, StoreRefused, Unanswered, parse_location
 from storage.cells.backing_up import back_up_set, is_backup_of_set, restore_set
+from storage.cells.founding import MadeCluster, make_cluster
 from storage.cells.making import MadeSet, make_set
 from storage.engine import Engine
 from storage.errors import AlreadyLocked, InvalidRequest, OpenError, StorageError
@@ -27,7 +29,7 @@ OK, WRONG, USAGE = 0, 1, 2
 _SHOWN_HEADS = 20
 
 #: What a command has done; lists are by cell.
-Done: TypeAlias = "Summary | Restored | MadeSet | list[Summary] | list[Restored]"
+Done: TypeAlias = "Summary | Restored | MadeSet | MadeCluster | list[Summary] | list[Restored]"
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # pyright: ignore[reportPrivateUsage]
 
 
@@ -70,6 +72,17 @@ def add_to(commands: Commands) -> None:
     )
     init.add_argument("directory", metavar="DIR", help="the data directory")
     init.add_argument("--cells", type=int, required=True, metavar="N", help="the number of cells: 2 or more")
+    cluster = commands.add_parser("cluster", help="work on clusters", description="Work on clusters.")
+    found = cluster.add_subparsers(required=True, metavar="init").add_parser(
+        "init",
+        help="make a cluster in a bucket",
+        description="Check that the store does what a cluster needs, and make a cluster without data. The number of "
+        "cells is fixed from then on. An interrupted run is completed by the same command. Credentials come from the "
+        "environment, like those of the cold store.",
+    )
+    found.add_argument("directory", metavar="URL", help="s3://bucket/prefix, gs://bucket/prefix or az://bucket/prefix")
+    found.add_argument("--cells", type=int, required=True, metavar="N", help="the number of cells: twice the nodes")
+    found.add_argument("--json", action="store_true", help="one JSON object instead of sentences")
     for command in (take, make, init):
         command.add_argument("--cold-dir", default="", metavar="PLACE", help="the cold store: a path or a URL")
         command.add_argument("--json", action="store_true", help="one JSON object instead of sentences")
@@ -85,6 +98,8 @@ def run(arguments: argparse.Namespace) -> int:
             done: Done = asyncio.run(_backup(arguments, progress))
         elif arguments.command == "cells":
             done = asyncio.run(_make_set(arguments))
+        elif arguments.command == "cluster":
+            done = make_cluster(_location(arguments.directory), arguments.cells)
         else:
             done = asyncio.run(_restore(arguments, progress))
     except InvalidRequest as error:
@@ -92,6 +107,9 @@ def run(arguments: argparse.Namespace) -> int:
     except AlreadyLocked as error:
         hint = "" if arguments.command != "backup" else " For a running broker, use `topics backup BACKUP`."
         return _complain(progress, arguments, error.message + hint, "in_use", WRONG)
+    except (StoreRefused, Unanswered, GivenUp) as error:
+        message = str(error) if isinstance(error, StoreRefused) else "The store does not answer"
+        return _complain(progress, arguments, f"{message}.", "store", WRONG)
     except StorageError as error:
         return _complain(progress, arguments, error.message, error.code, WRONG)
     except OSError as error:
@@ -153,6 +171,13 @@ async def _make_set(arguments: argparse.Namespace) -> MadeSet:
     )
 
 
+def _location(url: str) -> Location:
+    try:
+        return parse_location(url)
+    except ValueError as error:
+        raise ValueError(f"URL: {error}") from None
+
+
 def _absolute(path: str) -> str:
     return os.path.abspath(path)
 
@@ -165,6 +190,11 @@ def sentences(done: Done) -> str:
         return (
             f"{done.directory} is a set of {done.cells} cells. Its {done.topics} topics are in cell 0.\n"
             f"Start the broker with TOPICS_CELLS={done.cells}."
+        )
+    if isinstance(done, MadeCluster):
+        return (
+            f"{done.url} is a cluster of {done.cells} cells.\n"
+            f"Start a broker on each node with TOPICS_CLUSTER_URL={done.url}."
         )
     if isinstance(done, Summary):
         lines = [

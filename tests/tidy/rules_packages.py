@@ -33,6 +33,7 @@ EXCEPTIONS: Final[dict[str, str]] = {
     "storage.backup.restoring": "only the command line restores, and it needs all of storage.inspect",
     "storage.offline.commands": "only the command line needs it, and programs import storage",
     "storage.cells.backing_up": CIRCLE,
+    "storage.cells.founding": "only the owner of a cell in a bucket and the command line need it",
     "storage.cells.making": CIRCLE,
     "storage.cells.owner": CIRCLE,
     "storage.segments.tiering.relocation": CIRCLE,

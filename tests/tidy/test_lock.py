@@ -23,6 +23,7 @@ INSTALLED = ("broker", "schemas", "storage", "topics_client")
 OPTIONAL = {
     "broker.cluster.link": "cluster",
     "storage.bucket.driver": "cold",
+    "storage.bucket.location": "cold",
     "storage.segments.tiering.object_store": "cold",
     "broker.tracing.spans": "otel",
     "broker.tracing.provider": "otel",
