@@ -19,11 +19,12 @@ import uvloop
 import kernel
 from broker import VERSION
 from broker.api import build_app
-from broker.cell import become_owner, end_with, listen_at, make_owner, plain_settings, settings_of
+from broker.cell import become_owner, end_with, listen_at, make_owner, plain_settings, settings_of, standing
 from broker.cells import Cells, Role
 from broker.kafka import BoundPort, bind_port
 from broker.lifecycle import ExitCode, Lifecycle
 from broker.net import CannotListen, listen
+from broker.node import Node
 from broker.server import BrokerServer
 from broker.settings import Settings, SettingsError, described, load
 from broker.supervisor import Supervisor
@@ -69,6 +70,8 @@ def main() -> int:
         log_events.configure(settings.log_level, settings.log_format, None if role is None else role.process)
         for warning in warnings if role is None else ():
             _log.warning("setting_ignored", reason=warning)
+        if role is None and settings.cluster_url is not None:
+            return asyncio.run(Node(settings, environment, Notifier.taken_from(os.environ)).run())
         if role is None and settings.cells > 1:
             return asyncio.run(Supervisor(settings, environment, Notifier.taken_from(os.environ)).run())
         if not kernel.COMPILED:
@@ -136,6 +139,8 @@ async def _serve(
     direct = None if listeners.direct is None else BrokerServer(app, settings, listeners.direct, beside=server)
     kafka = None if listeners.kafka is None else listeners.kafka.port(broker)
     lifecycle = Lifecycle(broker, server, notifier, kafka, direct)
+    if owner is not None and cells is not None and role is not None:
+        cells.handlers |= {"give": lifecycle.give, "standing": partial(standing, owner, role.nonce)}
     loop.add_signal_handler(signal.SIGTERM, lifecycle.stop)
     if role is None:
         loop.add_signal_handler(signal.SIGINT, lifecycle.stop)

@@ -102,6 +102,11 @@ async def become_owner(owner: Owner, settings: Settings) -> bool:
     return True
 
 
+async def standing(owner: Owner, nonce: str, argument: object) -> dict[str, str | int]:
+    """What the node wants to know of its processes."""
+    return {"nonce": nonce, "generation": owner.generation}
+
+
 def _end(error: Exception) -> None:
     """The process is not the owner any more, or cannot know whether it is. It may answer nothing from now on, not even
     a refusal, so there is nothing to wait for."""

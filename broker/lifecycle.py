@@ -13,7 +13,8 @@ from __future__ import annotations
 import asyncio
 import enum
 import gc
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -66,6 +67,17 @@ class Lifecycle:
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
         self._exit_code = ExitCode.OK
+        #: The process that this one gives its cell to, by its nonce.
+        self._successor: str | None = None
+
+    async def give(self, successor: str) -> bool:
+        """Begin to give the cell of a cluster to the process of that nonce, which waits for it already."""
+        if self._broker.owner is None or self._stop.is_set():
+            return False
+        self._successor = successor
+        self._hurry.set()
+        self._stop.set()
+        return True
 
     def stop(self) -> None:
         """Called for a signal. A second call shortens the drain."""
@@ -86,11 +98,7 @@ class Lifecycle:
         await _first(_all(server.listening() for server in self._servers), self._stop.wait())
         recovering = asyncio.create_task(self._recover())
         await self._stop.wait()
-        self._broker.stopping = True
-        self._notifier.notify("STOPPING=1", "STATUS=Stopping.", EXTEND)
-        recovering.cancel()
-        await asyncio.wait((recovering,))
-        await self._wind_down(serving)
+        await self._wind_down(partial(self._end_serving, recovering, serving))
         notifying.cancel()
         return self._exit_code
 
@@ -148,7 +156,24 @@ class Lifecycle:
         self._hurry.set()
         self._stop.set()
 
-    async def _wind_down(self, serving: Sequence[asyncio.Task[None]]) -> None:
+    async def _wind_down(self, end_serving: Callable[[], Awaitable[None]]) -> None:
+        owner = self._broker.owner
+        try:
+            if owner is not None and self._successor is not None:
+                await owner.give(self._successor, end_serving)
+            else:
+                await end_serving()
+                await (self._broker.engine if owner is None else owner).close()
+        except (StorageError, OSError) as error:
+            _log.error("unclean_stop", reason=_reason(error))
+            self._exit_code = ExitCode.STORAGE_FAILED
+        _log.info("stopped", exit_code=int(self._exit_code))
+
+    async def _end_serving(self, recovering: asyncio.Task[None], serving: Sequence[asyncio.Task[None]]) -> None:
+        self._broker.stopping = True
+        self._notifier.notify("STOPPING=1", "STATUS=Stopping.", EXTEND)
+        recovering.cancel()
+        await asyncio.wait((recovering,))
         self._broker.proxy.shut_down()
         self._broker.engine.begin_shutdown()
         await _first(self._hurry.wait(), asyncio.sleep(self._broker.settings.drain_ms / 1000))
@@ -162,12 +187,6 @@ class Lifecycle:
         await self._broker.proxy.stop()
         if self._broker.cells is not None:
             await self._broker.cells.stop()
-        try:
-            await self._broker.keeper.close()
-        except (StorageError, OSError) as error:
-            _log.error("unclean_stop", reason=_reason(error))
-            self._exit_code = ExitCode.STORAGE_FAILED
-        _log.info("stopped", exit_code=int(self._exit_code))
 
 
 async def _all(waits: Iterable[Coroutine[Any, Any, Any]]) -> None:

@@ -74,7 +74,7 @@ class Child:
     ) -> None:
         self.name = name
         self._on_restart = on_restart
-        self._command = (sys.executable, "-m", module, "--role", msgspec.json.encode(role).decode())
+        self._command = command(module, role)
         self._environment = environment
         self._sockets = tuple(each for each in (role.http_fd, role.kafka_fd) if each is not None)
         self.process: asyncio.subprocess.Process | None = None
@@ -116,6 +116,11 @@ class Child:
         if self.process is not None:
             with suppress(ProcessLookupError):
                 self.process.send_signal(number)
+
+
+def command(module: str, role: Role) -> tuple[str, ...]:
+    """How a process of that role is started."""
+    return sys.executable, "-m", module, "--role", msgspec.json.encode(role).decode()
 
 
 class Supervisor:
@@ -160,7 +165,7 @@ class Supervisor:
         role = Role(
             set_id=found.set_id,
             count=found.cells,
-            run=str(_sockets_folder(root, found.set_id)),
+            run=str(sockets_folder(root, found.set_id)),
             parent=os.getpid(),
             kafka_ports=tuple(each.getsockname()[1] for each in kafka),
             http_ports=tuple(each.getsockname()[1] for each in direct),
@@ -179,13 +184,15 @@ class Supervisor:
                 kafka_fd=kafka[cell].fileno() if kafka else None,
                 http_fd=direct[cell].fileno() if direct else None,
             )
-            self._start(Child(f"cell-{cell:02d}", _module("broker"), its_role, self._environment, note), self._cells)
+            self._start(
+                Child(f"cell-{cell:02d}", module_name("broker"), its_role, self._environment, note), self._cells
+            )
         scheme, (host, port, *_) = "https" if settings.tls_cert else "http", public.getsockname()
         url = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
         telling = asyncio.create_task(self._notifier.repeat(lambda: [] if not self._stop.is_set() else [EXTEND]))
         its_role = msgspec.structs.replace(role, http_fd=public.fileno())
         for number in range(settings.gateways):
-            child = Child(f"gateway-{number:02d}", _module("broker.gateway"), its_role, self._environment, note)
+            child = Child(f"gateway-{number:02d}", module_name("broker.gateway"), its_role, self._environment, note)
             self._start(child, self._gateways)
         _log.info("listening", url=url, docs=f"{url}/docs", data_dir=root, version=VERSION)
         if settings.port_file is not None:
@@ -281,12 +288,12 @@ def _failed(child: Child) -> bool:
     return child.process is not None and child.process.returncode == ExitCode.STORAGE_FAILED
 
 
-def _module(name: str) -> str:
+def module_name(name: str) -> str:
     """The module by its name in this installation: a wheel has all of the server in one package."""
     return f"{__name__.removesuffix('broker.supervisor')}{name}"
 
 
-def _sockets_folder(root: str, set_id: str) -> Path:
+def sockets_folder(root: str, set_id: str) -> Path:
     """A folder for this user alone. If the path would be too long for a unix socket, it is in the system's folder for
     temporary files."""
     path = Path(run_folder(root))

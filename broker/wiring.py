@@ -37,8 +37,8 @@ class Broker(Endpoint):
         "kafka_offsets",
         "kafka_packed",
         "kafka_shares",
-        "keeper",
         "live",
+        "owner",
         "pressure",
         "proxy",
         "scraping",
@@ -57,8 +57,7 @@ class Broker(Endpoint):
         whose engine this is."""
         super().__init__(settings, tracing, cells)
         self.engine = engine
-        #: What closes the engine.
-        self.keeper: Engine | Owner = engine if owner is None else owner
+        self.owner = owner
         self.may_answer = None if owner is None else owner.may_answer
         engine.tracer = tracing
         self.pressure = Pressure(

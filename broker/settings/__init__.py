@@ -2,6 +2,7 @@
 
 from broker.settings.environment import PREFIX
 from broker.settings.settings import (
+    Advertised,
     HttpServer,
     LogFormat,
     LogLevel,
@@ -15,6 +16,7 @@ from broker.settings.settings import (
 
 __all__ = [
     "PREFIX",
+    "Advertised",
     "HttpServer",
     "LogFormat",
     "LogLevel",

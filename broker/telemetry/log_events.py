@@ -103,6 +103,16 @@ LOGGED: Final = (
         "It ends with code 71, 72 or 73. What it had acknowledged is there.",
         "71: another node took the cell over; look why this one was silent. 72: check the bucket. 73: see `reason`.",
     ),
+    Event("cell_given", "info", "cell node", "A node gives a cell to another one.", _NONE),
+    Event(
+        "cell_port_lost", "error", "cell reason",
+        "The port of a cell cannot be bound again. The cell is served through the gateway.",
+        "End the program that uses the port, and restart the node.",
+    ),
+    Event(
+        "store_silent", "warning", "error", "The bucket does not answer the node, which goes on trying.",
+        "Check the bucket and the credentials.",
+    ),
     # -- requests ----------------------------------------------------------------------------------------------------
     Event("request_failed", "error", "request_id", "A request was answered 500 `internal`.", _REPORT),
     Event("command_failed", "error", "", "A WebSocket command was answered with the code `internal`.", _REPORT),

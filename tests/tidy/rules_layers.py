@@ -55,6 +55,7 @@ LAYERS: Final = {
         "server",
         "lifecycle",
         "cell supervisor",
+        "node",
         "relay",
         "gateway",
         "__main__",

@@ -7,10 +7,13 @@ import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 import httpx
 import pytest
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app  # pyright: ignore[reportMissingTypeStubs]
 from moto.server import ThreadedMotoServer
+from werkzeug.serving import make_server
 
 BUCKET = "tests"
 KEY_ID = "AKIA0TESTKEYID"
@@ -30,10 +33,28 @@ def credentials(monkeypatch: pytest.MonkeyPatch, endpoint: str) -> None:
         monkeypatch.setenv(name, value)
 
 
+class _Server(ThreadedMotoServer):
+    """Carries out one conditional request at a time. Without this, two of them can create the same object: threads
+    change between the look and the put."""
+
+    def _server_entry(self) -> None:
+        app, lock = DomainDispatcherApplication(create_backend_app), threading.Lock()
+
+        def one_create_at_a_time(environ: Any, start_response: Any) -> Any:
+            with lock if "HTTP_IF_NONE_MATCH" in environ else contextlib.nullcontext():
+                return app(environ, start_response)
+
+        self._server = make_server(
+            self._ip_address, self._port, one_create_at_a_time, True, request_handler=MotoRequestHandler
+        )
+        self._server_ready_event.set()
+        self._server.serve_forever()
+
+
 @contextlib.contextmanager
 def s3_server() -> Iterator[str]:
     """An S3 in this process, with one empty bucket. Yields its endpoint. One at a time."""
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server = _Server(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     try:
         host, port = server.get_host_and_port()

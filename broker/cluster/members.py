@@ -1,0 +1,168 @@
+"""The members of a cluster: what each node says of itself in the bucket, and who takes which cell. Pure.
+
+Each node writes its own object `members/<node>` every second, and reads those of the others. They are hints where to
+ask, and keep two nodes from trying for the same cell. The safety of writes needs none of them: a process owns a cell
+when the log of the cell says so (docs/reference/bucket.md), whatever the members believe.
+
+Source: docs/cluster.md#nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+import xxhash
+
+from broker.cluster.owners import Address, ClusterMap, NodeEntry, NodeState, Owner
+
+#: Above these names, one object for each node.
+PREFIX: Final = "members/"
+#: A member whose object has not changed for this time is not there.
+SILENT_S: Final = 5.0
+#: A node takes so many cells at a time.
+AT_ONCE: Final = 2
+#: The cells are spread evenly again when the members have been the same for this time.
+STEADY_S: Final = 10.0
+
+
+class Held(msgspec.Struct, frozen=True, kw_only=True):
+    """A cell that a node has a process for."""
+
+    #: Drawn for the process. Its seals have it.
+    nonce: str
+    #: Of the cell, while the process owns it; 0 before.
+    generation: int = 0
+    ready: bool = False
+    http: Address | None = None
+    kafka: Address | None = None
+
+
+class Member(msgspec.Struct, frozen=True, kw_only=True):
+    """The content of an object."""
+
+    node: str
+    #: Drawn when the node started.
+    nonce: str
+    count: int = 0
+    cluster: Address
+    http: Address | None = None
+    cells: dict[int, Held] = {}
+    #: It gives its cells away, and takes none.
+    draining: bool = False
+    #: Cells that it gives to a node, which starts a process for each.
+    offers: dict[int, str] = {}
+    version: str = ""
+
+
+#: Members that are there, by name; the node itself too.
+Members = Mapping[str, Member]
+
+
+def key(node: str) -> str:
+    return f"{PREFIX}{node}"
+
+
+def rank(node: str, cell: int) -> int:
+    """Breaks ties, in the same way in every node."""
+    return xxhash.xxh3_64_intdigest(f"{node}/{cell}".encode())
+
+
+def holder(cell: int, members: Members) -> Member | None:
+    """The member that has the cell: one that serves it before one that waits for it."""
+    found = [each for each in members.values() if cell in each.cells]
+    return min(
+        found,
+        key=lambda each: (not each.cells[cell].ready, -each.cells[cell].generation, rank(each.node, cell)),
+        default=None,
+    )
+
+
+def to_take(me: str, cells: int, members: Members) -> list[int]:
+    """The cells that this node starts processes for now: free ones that fall to it, and those that it is offered."""
+    mine = members[me]
+    if mine.draining:
+        return []
+    offered = {
+        cell
+        for each in members.values()
+        for cell, node in each.offers.items()
+        if node == me and each.node != me and cell not in mine.cells
+    }
+    loads = {name: len(each.cells) for name, each in members.items() if not each.draining}
+    taken: list[int] = []
+    for cell in range(cells):
+        if any(cell in each.cells for each in members.values()):
+            continue
+        node = min(loads, key=lambda name: (loads[name], rank(name, cell)))
+        loads[node] += 1
+        if node == me:
+            taken.append(cell)
+    starting = sum(not each.ready for each in mine.cells.values())
+    return [*sorted(offered), *taken[: max(0, AT_ONCE - starting)]]
+
+
+def to_leave(me: str, members: Members) -> list[int]:
+    """The cells whose processes this node ends, since another one has them. One that owns its cell ends by itself."""
+    return [
+        cell
+        for cell, held in members[me].cells.items()
+        if not held.ready
+        and (first := holder(cell, members)) is not None
+        and first.node != me
+        and first.offers.get(cell) != me
+    ]
+
+
+def successor(cell: int, me: str, members: Members) -> str | None:
+    """The node that a draining node gives the cell to."""
+    promised = [node for each in members.values() for node in each.offers.values()]
+    loads = {
+        name: len(each.cells) + promised.count(name)
+        for name, each in members.items()
+        if name != me and not each.draining
+    }
+    return min(loads, key=lambda name: (loads[name], rank(name, cell)), default=None)
+
+
+def to_spread(me: str, cells: int, members: Members) -> tuple[int, str] | None:
+    """A cell that this node gives to another one, because it has at least two more. One at a time in the cluster."""
+    if any(each.offers or each.draining for each in members.values()):
+        return None
+    if sum(held.ready for each in members.values() for held in each.cells.values()) != cells:
+        return None
+    loads = {name: len(each.cells) for name, each in members.items()}
+    most = max(loads, key=lambda name: (loads[name], name))
+    least = min(loads, key=lambda name: (loads[name], name))
+    if most != me or loads[most] - loads[least] < 2:
+        return None
+    return min(members[me].cells), least
+
+
+def cluster_map(me: str, cells: int, members: Members, silent: Mapping[str, Member]) -> ClusterMap:
+    """What the other processes of the node are told."""
+
+    def owner(cell: int) -> Owner | None:
+        found = holder(cell, members)
+        if found is None or not found.cells[cell].ready:
+            return None
+        held = found.cells[cell]
+        return Owner(
+            node=found.node, generation=held.generation, cluster=found.cluster, http=held.http, kafka=held.kafka
+        )
+
+    def entry(member: Member, state: NodeState) -> NodeEntry:
+        return NodeEntry(
+            node=member.node, state=state, cluster=member.cluster, http=member.http, version=member.version
+        )
+
+    nodes = [
+        *(entry(each, NodeState.DRAINING if each.draining else NodeState.ALIVE) for each in members.values()),
+        *(entry(each, NodeState.SILENT) for each in silent.values()),
+    ]
+    return ClusterMap(
+        me=me,
+        cells=tuple(owner(cell) for cell in range(cells)),
+        nodes=tuple(sorted(nodes, key=lambda each: each.node)),
+    )

@@ -1,0 +1,8 @@
+"""A node of a cluster: the process that starts and ends the others.
+
+Source: docs/cluster.md#nodes.
+"""
+
+from broker.node.node import Node
+
+__all__ = ["Node"]

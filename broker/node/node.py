@@ -1,0 +1,443 @@
+"""Runs a node of a cluster: the gateways, and a process for each cell that the node owns just now or waits for.
+
+    read what the cluster is → probe the store → gateways → each second: show a sign of life, look at the other members,
+    start and end processes of cells → [signal] give the cells away → gateways end → cells end
+
+It handles no request, and decides nothing that the safety of writes depends on: each process finds out from the bucket
+whether it owns its cell.
+
+Source: docs/cluster.md#nodes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import signal
+import socket
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import structlog
+import xxhash
+
+from broker import VERSION
+from broker.cells import Peers, PeerUnavailable, Role, write_restarts
+from broker.cluster import (
+    STEADY_S,
+    Address,
+    Held,
+    Member,
+    NameTaken,
+    Roll,
+    cluster_map,
+    successor,
+    to_leave,
+    to_spread,
+    to_take,
+    write_owners,
+)
+from broker.kafka import listen_for_kafka
+from broker.lifecycle import ExitCode
+from broker.net import CannotListen, listen, write_port_file
+from broker.settings import Advertised, Settings
+from broker.supervisor import BACKLOG, Child, backoff_after, command, module_name, sockets_folder
+from broker.telemetry import EXTEND, Notifier
+from storage import StorageError
+from storage.bucket import Location, StoreRefused, Unanswered, open_location, parse_location, probe
+from storage.cells.founding import look_at_cluster
+from storage.platform import PosixFileSystem, take_lock
+
+_log = structlog.get_logger("broker.cluster")
+
+#: Between two signs of life, and while cells are given away.
+EVERY_S: Final = 1.0
+HURRIED_S: Final = 0.25
+#: The store has this time for a request of the agent.
+TIMEOUT_S: Final = 3.0
+#: A node that starts looks for another process of its name for this time.
+ENTER_S: Final = 2.5
+#: It takes no cell before this time has passed, so that nodes that start together share the cells.
+FIRST_TAKE_S: Final = 2.0
+#: A draining node stops its cells after this time, whoever takes them.
+DRAIN_S: Final = 30.0
+CALL_S: Final = 2.0
+_WILDCARDS: Final = ("0.0.0.0", "::", "")
+#: A cell whose process ended in one of these ways belongs to another node, or should.
+_GONE: Final = (ExitCode.OK, ExitCode.FENCED, ExitCode.STORE_REFUSED)
+
+
+class CellProcess:
+    """One process of a cell."""
+
+    def __init__(self, cell: int, process: asyncio.subprocess.Process, nonce: str, began: float) -> None:
+        self.cell = cell
+        self.process = process
+        self.nonce = nonce
+        self.began = began
+        self.generation = 0
+        self.ready = False
+        #: It was asked to end.
+        self.stopping = False
+        #: It was asked to give the cell to the process of this nonce.
+        self.given_to = ""
+
+    def signal(self, number: int) -> None:
+        self.stopping = True
+        with suppress(ProcessLookupError):
+            self.process.send_signal(number)
+
+
+class Node:
+    """See the module."""
+
+    def __init__(self, settings: Settings, environment: Mapping[str, str], notifier: Notifier) -> None:
+        """`environment`: what the processes get; it has the settings, and keys."""
+        assert settings.cluster_url is not None
+        self._settings = settings
+        self._environment = {name: value for name, value in environment.items() if not name.startswith("NOTIFY_")}
+        self._notifier = notifier
+        self._location: Location = parse_location(settings.cluster_url)
+        self._me, self._nonce = settings.node_name, secrets.token_hex(16)
+        self._stop, self._hurry = asyncio.Event(), asyncio.Event()
+        self._code = ExitCode.OK
+        self._cells: dict[int, CellProcess] = {}
+        #: Of cells whose process ended by itself: the last wait, and the time before which none is started.
+        self._waits: dict[int, tuple[float, float]] = {}
+        self._restarts: dict[str, int] = {}
+        self._offers: dict[int, str] = {}
+        self._ports: dict[int, tuple[socket.socket | None, socket.socket | None]] = {}
+        self._children: list[tuple[Child, asyncio.Task[None]]] = []
+        self._watching: set[asyncio.Task[None]] = set()
+        self._is_silent = False
+
+    # -- life ----------------------------------------------------------------------------------------------------------
+
+    async def run(self) -> int:
+        """Run the node until a signal, or until it cannot continue. Returns the exit code."""
+        root = str(self._settings.data_dir.absolute())
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._on_signal)
+        try:
+            lock = take_lock(PosixFileSystem(), root)
+        except (StorageError, OSError) as error:
+            return self._cannot_start(error, root)
+        try:
+            lock.write(f"{os.getpid()}\n")
+            self._refuse_directory(root)
+            cluster = await asyncio.to_thread(look_at_cluster, self._location)
+            await asyncio.to_thread(probe, lambda: open_location(self._location), "probe", self._nonce)
+            roll = Roll(open_location(self._location, TIMEOUT_S), self._me, self._nonce)
+            await roll.enter(ENTER_S)
+            return await self._run(root, cluster.cluster_id, cluster.cells, roll)
+        except (StorageError, OSError, StoreRefused, Unanswered, NameTaken) as error:
+            return self._cannot_start(error, root)
+        finally:
+            lock.release()
+
+    def _cannot_start(self, error: Exception, root: str) -> ExitCode:
+        reason = error.message if isinstance(error, StorageError) else str(error)
+        if isinstance(error, Unanswered):
+            reason = f"The store of {self._location} does not answer ({error})."
+        _log.error("cannot_start", reason=reason, data_dir=root)
+        return ExitCode.CANNOT_START
+
+    def _refuse_directory(self, root: str) -> None:
+        for name in ("FORMAT", "cells.json"):
+            if (Path(root) / name).exists():
+                raise OSError(f"{root} is a data directory; a node of a cluster needs an empty one, for its copies.")
+
+    async def _run(self, root: str, cluster_id: str, count: int, roll: Roll) -> int:
+        settings = self._settings
+        public = listen(settings.host, settings.port)
+        public.listen(BACKLOG)
+        port = listen(
+            settings.cluster_host,
+            settings.cluster_port,
+            host_from="TOPICS_CLUSTER_HOST",
+            port_from="TOPICS_CLUSTER_PORT",
+        )
+        self._bind(range(count))
+        self._role = Role(
+            set_id=cluster_id,
+            count=count,
+            run=str(sockets_folder(root, xxhash.xxh3_128_hexdigest(f"{cluster_id}/{self._me}".encode()))),
+            parent=os.getpid(),
+            node=self._me,
+            kafka_ports=tuple(each.getsockname()[1] for _, each in self._ports.values() if each is not None),
+            http_ports=tuple(each.getsockname()[1] for each, _ in self._ports.values() if each is not None),
+        )
+        cluster = self._address(settings.cluster_advertised, settings.cluster_host, port)
+        assert cluster is not None
+        self._cluster: Address = cluster
+        self._http = self._address(settings.advertised, settings.host, public)
+        self._note(roll)
+        its_role = msgspec.structs.replace(self._role, http_fd=public.fileno())
+        for number in range(settings.gateways):
+            self._start_child(
+                Child(
+                    f"gateway-{number:02d}",
+                    module_name("broker.gateway"),
+                    its_role,
+                    self._environment,
+                    self._note_restarts,
+                )
+            )
+        scheme, (host, number, *_) = "https" if settings.tls_cert else "http", public.getsockname()
+        url = f"{scheme}://{f'[{host}]' if ':' in host else host}:{number}"
+        _log.info("listening", url=url, docs=f"{url}/docs", data_dir=root, version=VERSION)
+        if settings.port_file is not None:
+            write_port_file(settings.port_file, number)
+        self._peers = Peers({cell: self._role.peer_socket(cell) for cell in range(count)})
+        notifying = asyncio.create_task(self._notifier.repeat(lambda: [] if not self._stop.is_set() else [EXTEND]))
+        try:
+            await self._keep(roll, url)
+        finally:
+            notifying.cancel()
+            await self._wind_down(roll)
+        _log.info("stopped", exit_code=int(self._code))
+        return self._code
+
+    def _on_signal(self) -> None:
+        if self._stop.is_set():
+            _log.info("stopping_at_once")
+            self._hurry.set()
+        else:
+            _log.info("stopping", drain_ms=self._settings.drain_ms)
+        self._stop.set()
+
+    async def _wind_down(self, roll: Roll) -> None:
+        self._notifier.notify("STOPPING=1", "STATUS=Stopping.", EXTEND)
+        for child, _ in self._children:
+            child.stop()
+        for child, task in self._children:
+            if child.process is None or child.process.returncode is not None:
+                task.cancel()
+        await asyncio.gather(*(task for _, task in self._children), return_exceptions=True)
+        for each in self._cells.values():
+            each.signal(signal.SIGTERM)
+        await asyncio.gather(*self._watching, return_exceptions=True)
+        with suppress(Unanswered):
+            await roll.leave()
+        await self._peers.close()
+
+    def _start_child(self, child: Child) -> None:
+        task = asyncio.create_task(child.run(), name=child.name)
+        self._children.append((child, task))
+
+        def ended(_: object) -> None:
+            if child.code is not None:
+                _log.error("process_cannot_run", process=child.name, exit_code=child.code)
+                self._code = ExitCode(child.code)
+                self._hurry.set()
+                self._stop.set()
+
+        task.add_done_callback(ended)
+
+    # -- each second ---------------------------------------------------------------------------------------------------
+
+    async def _keep(self, roll: Roll, url: str) -> None:
+        loop = asyncio.get_running_loop()
+        began, drained_by, was_whole = loop.time(), 0.0, False
+        while not self._hurry.is_set():
+            stopping = self._stop.is_set()
+            if stopping and not drained_by:
+                drained_by = loop.time() + DRAIN_S
+            if stopping and (not self._cells or loop.time() > drained_by or not roll.members):
+                return
+            at = loop.time()
+            await self._look_at_cells()
+            mine = self._member(draining=stopping)
+            try:
+                await roll.round(mine, hurried=not was_whole)
+            except Unanswered as error:
+                if not self._is_silent:
+                    _log.warning("store_silent", error=str(error))
+                self._is_silent = True
+            except NameTaken as error:
+                _log.error("cannot_start", reason=str(error), data_dir=str(self._settings.data_dir.absolute()))
+                self._code = ExitCode.CANNOT_START
+                self._hurry.set()
+                return
+            else:
+                self._is_silent = False
+                whole = self._note(roll)
+                if whole and not was_whole:
+                    self._notifier.notify("READY=1", f"STATUS=Serving at {url}.")
+                    _log.info("cells_ready", url=url, cells=self._role.count, set_id=self._role.set_id)
+                was_whole = whole
+                if at - began >= FIRST_TAKE_S or stopping:
+                    await self._act(roll)
+            hurried = stopping or bool(self._offers) or any(not each.ready for each in self._cells.values())
+            left = at + (HURRIED_S if hurried else EVERY_S) - loop.time()
+            waiting = self._hurry if stopping else self._stop
+            with suppress(TimeoutError):
+                await asyncio.wait_for(waiting.wait(), max(0.0, left))
+
+    def _member(self, *, draining: bool) -> Member:
+        return Member(
+            node=self._me,
+            nonce=self._nonce,
+            cluster=self._cluster,
+            http=self._http,
+            cells={cell: self._held(each) for cell, each in self._cells.items()},
+            draining=draining,
+            offers=dict(self._offers),
+            version=VERSION,
+        )
+
+    def _held(self, each: CellProcess) -> Held:
+        settings, (http, kafka) = self._settings, self._ports[each.cell]
+        return Held(
+            nonce=each.nonce,
+            generation=each.generation,
+            ready=each.ready,
+            http=self._address(settings.cell_advertised, settings.host, http, each.cell),
+            kafka=self._address(settings.kafka_advertised, settings.kafka_host or settings.host, kafka, each.cell),
+        )
+
+    def _note(self, roll: Roll) -> bool:
+        """Tell the other processes of the node who owns the cells. Whether each has an owner."""
+        members = {**roll.members, self._me: self._member(draining=self._stop.is_set())}
+        found = cluster_map(self._me, self._role.count, members, roll.silent)
+        with suppress(OSError):
+            write_owners(Path(self._role.run), found)
+        self._note_restarts()
+        return all(each is not None for each in found.cells)
+
+    async def _look_at_cells(self) -> None:
+        async def look(each: CellProcess) -> None:
+            try:
+                found = await self._peers.call(each.cell, "standing", None, timeout_s=CALL_S)
+            except PeerUnavailable:
+                return
+            if found["nonce"] == each.nonce:
+                each.generation, each.ready = found["generation"], True
+
+        await asyncio.gather(*(look(each) for each in self._cells.values()))
+
+    async def _act(self, roll: Roll) -> None:
+        """Start and end processes, and give cells away, by what the members say."""
+        now = asyncio.get_running_loop().time()
+        mine = self._member(draining=self._stop.is_set())
+        members = {**roll.members, self._me: mine}
+        for cell in to_leave(self._me, members):
+            self._cells[cell].signal(signal.SIGTERM)
+        for cell in to_take(self._me, self._role.count, members):
+            if cell not in self._cells and self._waits.get(cell, (0.0, 0.0))[1] <= now:
+                await self._start_cell(cell)
+        self._offer(roll, members, now)
+        for cell, node in self._offers.items():
+            each, to = self._cells[cell], members.get(node)
+            waiting = None if to is None else to.cells.get(cell)
+            if waiting is not None and waiting.nonce != each.given_to and not each.stopping:
+                each.given_to = waiting.nonce
+                _log.info("cell_given", cell=cell, node=node)
+                with suppress(PeerUnavailable):
+                    await self._peers.call(cell, "give", waiting.nonce, timeout_s=CALL_S)
+
+    def _offer(self, roll: Roll, members: dict[str, Member], now: float) -> None:
+        self._offers = {
+            cell: node
+            for cell, node in self._offers.items()
+            if cell in self._cells and node in members and not members[node].draining
+        }
+        if self._stop.is_set():
+            for cell, each in self._cells.items():
+                if not each.ready:
+                    each.signal(signal.SIGTERM)
+                elif cell not in self._offers and (
+                    node := successor(cell, self._me, {**members, self._me: self._member(draining=True)})
+                ):
+                    self._offers[cell] = node
+        elif now - roll.changed_at >= STEADY_S and (spread := to_spread(self._me, self._role.count, members)):
+            self._offers[spread[0]] = spread[1]
+
+    # -- processes of cells --------------------------------------------------------------------------------------------
+
+    async def _start_cell(self, cell: int) -> None:
+        http, kafka = self._ports[cell]
+        role = msgspec.structs.replace(
+            self._role,
+            cell=cell,
+            nonce=secrets.token_hex(16),
+            http_fd=None if http is None else http.fileno(),
+            kafka_fd=None if kafka is None else kafka.fileno(),
+        )
+        fds = tuple(each.fileno() for each in (http, kafka) if each is not None)
+        process = await asyncio.create_subprocess_exec(
+            *command(module_name("broker"), role), env=self._environment, pass_fds=fds
+        )
+        each = CellProcess(cell, process, role.nonce, asyncio.get_running_loop().time())
+        self._cells[cell] = each
+        task = asyncio.create_task(self._watch(each), name=f"cell-{cell:02d}")
+        self._watching.add(task)
+        task.add_done_callback(self._watching.discard)
+
+    async def _watch(self, each: CellProcess) -> None:
+        code = await each.process.wait()
+        cell, now = each.cell, asyncio.get_running_loop().time()
+        del self._cells[cell]
+        self._offers.pop(cell, None)
+        self._bind([cell])
+        if each.stopping or each.given_to or code in _GONE or self._stop.is_set():
+            self._waits.pop(cell, None)
+            return
+        waited_s = backoff_after(self._waits.get(cell, (0.0, 0.0))[0], now - each.began)
+        self._waits[cell] = waited_s, now + waited_s
+        name = f"cell-{cell:02d}"
+        self._restarts[name] = self._restarts.get(name, 0) + 1
+        _log.error("process_ended", process=name, exit_code=code, again_in_s=waited_s)
+        if each.ready and code != ExitCode.CANNOT_START and waited_s < EVERY_S and not self._stop.is_set():
+            # Here it needs nothing from the bucket but what it has not seen, and nobody has to wait for its silence.
+            await asyncio.sleep(waited_s)
+            if cell not in self._cells and not self._stop.is_set():
+                await self._start_cell(cell)
+
+    def _note_restarts(self) -> None:
+        with suppress(OSError):  # it is for information only
+            gateways = {child.name: child.restarts for child, _ in self._children}
+            write_restarts(Path(self._role.run), {**self._restarts, **gateways})
+
+    # -- sockets and addresses -----------------------------------------------------------------------------------------
+
+    def _bind(self, cells: range | list[int]) -> None:
+        """Sockets for the clients of these cells, which refuse connections until a process listens. One whose process
+        has ended is replaced by another one at the same port."""
+        settings = self._settings
+        for cell in cells:
+            old = self._ports.get(cell, (None, None))
+            ports = [None if each is None else each.getsockname()[1] for each in old]
+            for each in old:
+                if each is not None:
+                    each.close()
+            http = kafka = None
+            try:
+                if settings.cell_ports is not None:
+                    wanted = ports[0] or (settings.cell_ports and settings.cell_ports + cell)
+                    http = listen(settings.host, wanted, port_from="TOPICS_CELL_PORTS")
+                if settings.kafka_port is not None:
+                    kafka = listen_for_kafka(settings, ports[1] or (settings.kafka_port and settings.kafka_port + cell))
+            except CannotListen as error:
+                if cell not in self._ports:
+                    raise
+                _log.error("cell_port_lost", cell=cell, reason=str(error))
+            self._ports[cell] = http, kafka
+
+    def _address(
+        self, given: Advertised | None, host: str, bound: socket.socket | None, cell: int = 0
+    ) -> Address | None:
+        """What others are told. `given`: the address of cell 0."""
+        if bound is None:
+            return None
+        if given is not None:
+            return Address(given.host, given.port + cell)
+        if host in _WILDCARDS:
+            known = self._settings.cluster_advertised
+            host = self._me if known is None else known.host
+        return Address(host, bound.getsockname()[1])

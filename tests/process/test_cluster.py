@@ -1,0 +1,301 @@
+"""Nodes of a cluster on one bucket are killed, paused, stopped and cut off from it: what was acked is there, and nobody
+answers for a cell that another node owns."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.cluster import ClusterMap, OwnersFile
+from storage import home_cell
+from tests.conftest import is_soak
+from tests.support.broker_process import PATIENCE_S, ROOT, BrokerProcess, environment
+from tests.unit.storage.cold.servers import BUCKET, credentials, s3_server
+
+pytestmark = [pytest.mark.timeout(300)]
+
+CELLS = 2
+ROUNDS = 20 if is_soak(os.environ) else 2
+URL = f"s3://{BUCKET}/clusters/one"
+CALL_S = 10.0
+JSON = {"content-type": "application/json"}
+
+
+class ClusterNode(BrokerProcess):
+    """A node, with all its processes."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        (folder / name).mkdir()
+        super().__init__(folder / name, cluster_url=URL, node=name, cluster_port=0, cell_ports=0, gateways=1)
+        self.name = name
+        self._owners = OwnersFile(self.data_dir / "run")
+
+    @property
+    def runs(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def map(self) -> ClusterMap | None:
+        """Who owns the cells, as this node knows it."""
+        return self._owners.read()
+
+    def owned(self) -> list[int]:
+        found = self.map()
+        return [] if found is None else [cell for cell in range(CELLS) if found.is_local(cell)]
+
+    def processes(self) -> list[int]:
+        """The supervisor and its children."""
+        of = [self.process.pid]
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            with contextlib.suppress(OSError):
+                stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+                if int(stat[1]) == self.process.pid:
+                    of.append(int(pid))
+        return of
+
+    def send_all(self, number: signal.Signals) -> None:
+        for pid in self.processes():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def ended(self, code: int) -> bool:
+        """Whether a cell's process of this node has ended with that code, by the log."""
+        return re.search(rf"process_ended.*exit_code={code}\b", self.plain_log()) is not None
+
+    def plain_log(self) -> str:
+        return re.sub(r"\x1b\[[0-9;]*m", "", self.log())
+
+
+class Rig:
+    """A cluster and its nodes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.nodes = {name: ClusterNode(folder, name) for name in ("a", "b")}
+        names = [f"t{number}" for number in range(100)]
+        self.topics = {cell: next(each for each in names if home_cell(each, CELLS) == cell) for cell in range(CELLS)}
+
+    def start(self, name: str) -> None:
+        node = self.nodes[name]
+        node.launch()
+        node.until(lambda: node.map() is not None)
+
+    def until(self, condition: Callable[[], bool], patience_s: float = PATIENCE_S) -> None:
+        deadline = time.monotonic() + patience_s
+        while not condition():
+            assert time.monotonic() < deadline, "\n".join(f"{each.name}:\n{each.log()}" for each in self.nodes.values())
+            time.sleep(0.05)
+
+    def owner(self, cell: int, *, but: str = "") -> str | None:
+        """The node that a running node, other than `but`, says to own the cell."""
+        for node in self.nodes.values():
+            if node.name != but and node.runs and (found := node.map()) is not None:
+                owner = found.owner(cell)
+                if owner is not None and owner.node != but:
+                    return owner.node
+        return None
+
+    def whole(self, *, but: str = "") -> bool:
+        return all(self.owner(cell, but=but) is not None for cell in range(CELLS))
+
+    def address(self, cell: int, at: str) -> tuple[str, int]:
+        """Where clients reach the cell at a node."""
+        found = self.nodes[at].map()
+        assert found is not None
+        owner = found.owner(cell)
+        assert owner is not None
+        assert owner.http is not None
+        return owner.http.host, owner.http.port
+
+    def call(self, cell: int, method: str, path: str, body: Any = None, *, but: str = "") -> tuple[int, Any]:
+        """Ask the owner of a cell. Raises OSError, HTTPException, AssertionError if there is none."""
+        owner = self.owner(cell, but=but)
+        assert owner is not None
+        return request(self.address(cell, owner), method, path, body)
+
+
+def request(address: tuple[str, int], method: str, path: str, body: Any = None) -> tuple[int, Any]:
+    connection = http.client.HTTPConnection(*address, timeout=CALL_S)
+    with contextlib.closing(connection):
+        connection.request(method, path, None if body is None else json.dumps(body), JSON if body else {})
+        answer = connection.getresponse()
+        return answer.status, json.loads(answer.read())
+
+
+FAILED = (OSError, http.client.HTTPException, AssertionError)
+
+
+class Writer(threading.Thread):
+    """Appends numbers to the topic of one cell, and notes those that were acked."""
+
+    def __init__(self, rig: Rig, cell: int) -> None:
+        super().__init__(daemon=True)
+        self._rig, self._cell = rig, cell
+        self.acked: list[int] = []
+        self.done = threading.Event()
+
+    def run(self) -> None:
+        number = 0
+        while not self.done.is_set():
+            number += 1  # a number whose outcome is unknown is never sent again
+            try:
+                path = f"/v0/topics/{self._rig.topics[self._cell]}"
+                status, _ = self._rig.call(self._cell, "POST", path, {"records": [{"data": number}]})
+            except FAILED:
+                time.sleep(0.05)
+                continue
+            if status == 200:
+                self.acked.append(number)
+            else:
+                time.sleep(0.05)
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[contextlib.ExitStack]:
+    """A bucket with a cluster. The server stops when the stack is closed."""
+    with contextlib.ExitStack() as stack:
+        credentials(monkeypatch, stack.enter_context(s3_server()))
+        made = subprocess.run(
+            [sys.executable, "-m", "storage", "cluster", "init", URL, "--cells", str(CELLS)],
+            cwd=ROOT, env=environment(Path("unused")), stdin=subprocess.DEVNULL,
+            capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert made.returncode == 0, made.stderr
+        yield stack
+
+
+@pytest.fixture
+def rig(store: contextlib.ExitStack) -> Iterator[Rig]:
+    # A short path: it has unix sockets.
+    folder = Path(tempfile.mkdtemp(prefix="tc"))
+    rig = Rig(folder)
+    try:
+        for name in rig.nodes:
+            rig.nodes[name].launch()
+        rig.until(rig.whole)
+        for cell, topic in rig.topics.items():
+            status, answer = rig.call(cell, "PUT", f"/v0/topics/{topic}", {"durability": "fsync"})
+            assert status in (200, 201), answer
+        yield rig
+    finally:
+        for node in rig.nodes.values():
+            node.kill()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def contents(rig: Rig, cell: int, *, but: str = "") -> list[int]:
+    found: list[int] = []
+    while True:
+        path = f"/v0/topics/{rig.topics[cell]}/records?limit=1000&from_seq={len(found)}"
+        status, answer = rig.call(cell, "GET", path, but=but)
+        assert status == 200, answer
+        if not answer["records"]:
+            return found
+        found += [each["data"] for each in answer["records"]]
+
+
+def test_no_acked_write_is_lost_when_whole_nodes_are_killed(rig: Rig) -> None:
+    writers = [Writer(rig, cell) for cell in range(CELLS)]
+    for each in writers:
+        each.start()
+    try:
+        for number in range(ROUNDS):
+            rig.until(rig.whole)
+            victim = rig.owner(number % CELLS)
+            assert victim is not None
+            rig.nodes[victim].kill()
+            rig.until(lambda victim=victim: rig.whole(but=victim))
+            before = [len(each.acked) for each in writers]
+            rig.until(lambda before=before: all(len(w.acked) > n for w, n in zip(writers, before, strict=True)))
+            rig.start(victim)
+    finally:
+        for each in writers:
+            each.done.set()
+    for each in writers:
+        each.join()
+    for cell, each in enumerate(writers):
+        rig.until(rig.whole)
+        found = contents(rig, cell)
+        assert set(each.acked) <= set(found), "acked records are lost"
+        assert len(found) == len(set(found)), "records are doubled"
+        assert found == sorted(found)
+
+
+def test_a_paused_node_answers_nothing_old_when_it_goes_on(rig: Rig) -> None:
+    victim = rig.owner(0)
+    assert victim is not None
+    address = rig.address(0, victim)
+    path = f"/v0/topics/{rig.topics[0]}"
+    assert request(address, "POST", path, {"records": [{"data": 1}]})[0] == 200
+    rig.nodes[victim].send_all(signal.SIGSTOP)
+    with contextlib.closing(http.client.HTTPConnection(*address, timeout=CALL_S)) as waiting:
+        waiting.request("GET", path)  # the kernel takes it for the paused process
+        rig.until(lambda: rig.whole(but=victim))
+        status, answer = rig.call(0, "POST", path, {"records": [{"data": 2}]}, but=victim)
+        assert status == 200, answer
+        rig.nodes[victim].send_all(signal.SIGCONT)
+        with pytest.raises((OSError, http.client.HTTPException)):
+            waiting.getresponse()
+    rig.until(lambda: rig.nodes[victim].owned() == [] or "exit_code=71" in rig.nodes[victim].plain_log())
+    assert contents(rig, 0, but=victim) == [1, 2]
+
+
+def test_nothing_is_answered_while_the_store_is_away(rig: Rig, store: contextlib.ExitStack) -> None:
+    path = f"/v0/topics/{rig.topics[0]}"
+    assert rig.call(0, "POST", path, {"records": [{"data": 1}]})[0] == 200
+    store.close()
+
+    def is_silent() -> bool:
+        try:
+            rig.call(0, "GET", path)
+        except FAILED:
+            return True
+        return False
+
+    rig.until(is_silent)
+    assert all(is_silent() for _ in range(5))
+
+
+def test_a_stopped_node_gives_its_cells_to_another_one(rig: Rig) -> None:
+    leaver = rig.owner(0)
+    assert leaver is not None
+    [stayer] = set(rig.nodes) - {leaver}
+    rig.until(lambda: rig.nodes[stayer].map() is not None)
+    writers = [Writer(rig, cell) for cell in range(CELLS)]
+    for each in writers:
+        each.start()
+    rig.until(lambda: all(len(each.acked) > 20 for each in writers))
+    assert rig.nodes[leaver].stop() == 0
+    rig.until(lambda: sorted(rig.nodes[stayer].owned()) == list(range(CELLS)))
+    before = [len(each.acked) for each in writers]
+    rig.until(lambda: all(len(each.acked) > n for each, n in zip(writers, before, strict=True)))
+    for each in writers:
+        each.done.set()
+        each.join()
+    assert "cell_given" in rig.nodes[leaver].plain_log()
+    for cell, each in enumerate(writers):
+        assert set(each.acked) <= set(contents(rig, cell, but=leaver))
+
+
+def test_a_second_node_of_the_same_name_does_not_start(rig: Rig) -> None:
+    folder = Path(tempfile.mkdtemp(prefix="tc"))
+    try:
+        with ClusterNode(folder, "a") as twin:
+            twin.launch()
+            assert twin.wait() == 1
+            assert "is node a of this cluster" in twin.log()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,81 @@
+"""Who takes which cell, by what the members of a cluster say."""
+
+from __future__ import annotations
+
+import msgspec
+
+from broker.cluster import Address, Held, Member, NodeState, cluster_map, successor, to_leave, to_spread, to_take
+
+HERE = Address("127.0.0.1", 4300)
+
+
+def held(generation: int = 0) -> Held:
+    """A cell that its process owns, or waits for without a generation."""
+    return Held(nonce="00", generation=generation, ready=generation > 0)
+
+
+def members(**cells: dict[int, Held]) -> dict[str, Member]:
+    return {name: Member(node=name, nonce=name, cluster=HERE, cells=of) for name, of in cells.items()}
+
+
+def changed(found: dict[str, Member], name: str, **fields: object) -> dict[str, Member]:
+    return {**found, name: msgspec.structs.replace(found[name], **fields)}
+
+
+def test_every_free_cell_falls_to_one_node_and_none_gets_more_than_its_share() -> None:
+    found = members(a={}, b={}, c={})
+    taken = {name: to_take(name, 6, found) for name in found}
+    assert sorted(cell for cells in taken.values() for cell in cells) == list(range(6))
+    assert {len(cells) for cells in taken.values()} == {2}
+
+
+def test_a_node_takes_two_cells_at_a_time() -> None:
+    assert len(to_take("a", 6, members(a={}))) == 2
+    assert to_take("a", 6, members(a={0: held(), 1: held()})) == []
+    assert len(to_take("a", 6, members(a={0: held(1), 1: held()}))) == 1
+
+
+def test_a_draining_node_takes_nothing_and_gets_nothing() -> None:
+    found = changed(members(a={}, b={}), "a", draining=True)
+    assert (to_take("a", 2, found), to_take("b", 2, found)) == ([], [0, 1])
+    assert successor(0, "b", found) is None
+
+
+def test_a_cell_that_is_offered_is_taken_while_its_owner_has_it() -> None:
+    found = changed(members(a={0: held(3)}, b={}), "a", offers={0: "b"})
+    assert to_take("b", 1, found) == [0]
+    waiting = changed(found, "b", cells={0: held()})
+    assert to_leave("b", waiting) == []
+    assert to_leave("b", changed(waiting, "a", offers={})) == [0], "the offer was withdrawn"
+
+
+def test_of_two_that_wait_for_a_cell_one_goes_on() -> None:
+    found = members(a={0: held()}, b={0: held()})
+    assert sorted([*to_leave("a", found), *to_leave("b", found)]) == [0]
+    served = members(a={0: held(4)}, b={0: held()})
+    assert (to_leave("a", served), to_leave("b", served)) == ([], [0])
+
+
+def test_cells_are_given_where_fewest_are_or_were_promised() -> None:
+    found = changed(members(a={0: held(1), 1: held(1)}, b={2: held(1)}, c={}), "a", offers={0: "c"}, draining=True)
+    assert successor(1, "a", found) in ("b", "c")
+    assert successor(1, "a", changed(found, "a", offers={0: "c", 5: "c"})) == "b"
+
+
+def test_cells_are_spread_one_at_a_time_and_not_for_a_difference_of_one() -> None:
+    found = members(a={0: held(1), 1: held(1), 2: held(1)}, b={})
+    assert to_spread("a", 3, found) == (0, "b")
+    assert to_spread("b", 3, found) is None
+    assert to_spread("a", 3, changed(found, "a", offers={0: "b"})) is None
+    assert to_spread("a", 4, found) is None, "a cell has no owner"
+    assert to_spread("a", 3, members(a={0: held(1), 1: held(1)}, b={2: held(1)})) is None
+
+
+def test_the_map_has_owners_that_serve_and_the_state_of_each_node() -> None:
+    found = changed(members(a={0: held(2), 1: held()}, b={0: held(5)}), "b", draining=True)
+    known = cluster_map("a", 2, found, members(c={1: held(9)}))
+    first = known.owner(0)
+    assert first is not None
+    assert (first.node, first.generation, known.owner(1)) == ("b", 5, None)
+    states = {each.node: each.state for each in known.nodes}
+    assert states == {"a": NodeState.ALIVE, "b": NodeState.DRAINING, "c": NodeState.SILENT}
