@@ -127,3 +127,32 @@ def test_a_topic_of_several_partitions_is_read_and_streamed_whole(
         path.unlink()
     copy()
     assert ids(broker, "copied") == Counter(range(901))
+
+
+def test_bytes_keys_headers_and_partitions_are_written_and_read_back(
+    spark: SparkSession, broker: SmallSegments
+) -> None:
+    for topic in ("mixed", "mixed-copy"):
+        broker.client.put_topic(topic, partitions=3, idempotency_window_ms=86_400_000)
+    header = "array(named_struct('key', 'h', 'value', X'FE'))"
+    rows = spark.range(60).selectExpr(
+        "IF(id % 3 = 0, NULL, CAST(CONCAT('k', id) AS BINARY)) AS key",
+        "IF(id % 4 = 0, NULL, IF(id % 4 = 1, X'00FF', CAST(to_json(struct(id)) AS BINARY))) AS value",
+        f"IF(id % 5 = 0, {header}, NULL) AS headers",
+        "CAST(id % 3 AS INT) AS partition",
+    )
+    target = {"url": broker.url, "topic": "mixed"}
+    rows.write.format("topics").options(**target).mode("append").save()
+    columns = ["key", "value", "headers", "partition"]
+
+    def read(topic: str) -> DataFrame:
+        return spark.read.format("topics").options(url=broker.url, topic=topic, includeHeaders=True).load()
+
+    def counted(frame: DataFrame) -> Counter[str]:
+        return Counter(str(row) for row in frame.select(*columns).collect())
+
+    assert counted(read("mixed")) == counted(rows)
+    read("mixed").drop("topic").write.format("topics").options(**{**target, "topic": "mixed-copy"}).mode(
+        "append"
+    ).save()
+    assert counted(read("mixed-copy")) == counted(rows)
