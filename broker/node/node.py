@@ -177,6 +177,8 @@ class Node:
         self._cluster: Address = cluster
         self._http = self._address(settings.advertised, settings.host, public)
         self._note(roll)
+        its_role = msgspec.structs.replace(self._role, http_fd=port.fileno())
+        self._start_child(Child("relay", module_name("broker.relay"), its_role, self._environment, self._note_restarts))
         its_role = msgspec.structs.replace(self._role, http_fd=public.fileno())
         for number in range(settings.gateways):
             self._start_child(

@@ -301,3 +301,34 @@ def test_a_second_node_of_the_same_name_does_not_start(rig: Rig) -> None:
             assert "is node a of this cluster" in twin.log()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_any_node_answers_for_all_cells_also_when_the_other_is_killed(rig: Rig) -> None:
+    """The gateway of a node reaches the cells of the other one by relays."""
+    rig.until(lambda: {rig.owner(cell) for cell in range(CELLS)} == set(rig.nodes))
+    for node in rig.nodes.values():
+        node.wait_listening()
+
+    def through(name: str, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+        return request(("127.0.0.1", rig.nodes[name].port), method, path, body)
+
+    def written(name: str, cell: int, number: int) -> bool:
+        body = {"records": [{"data": number}], "idempotency_key": f"{cell}-{number}"}
+        with contextlib.suppress(*FAILED):
+            return through(name, "POST", f"/v0/topics/{rig.topics[cell]}", body)[0] in (200, 201)
+        return False
+
+    for number, name in enumerate(rig.nodes):
+        for cell in range(CELLS):
+            rig.until(lambda name=name, cell=cell, number=number: written(name, cell, number))
+        status, answer = through(name, "GET", "/v0/cluster")
+        assert status == 200
+        assert (
+            {each["node"] for each in answer["cells"]} == {each["node"] for each in answer["nodes"]} == set(rig.nodes)
+        )
+    rig.nodes["a"].kill()
+    for cell in range(CELLS):
+        rig.until(lambda cell=cell: written("b", cell, 2))
+        path = f"/v0/topics/{rig.topics[cell]}/records?limit=1000&from_seq=0"
+        status, answer = through("b", "GET", path)
+        assert (status, [each["data"] for each in answer["records"]]) == (200, [0, 1, 2])
