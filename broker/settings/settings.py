@@ -331,6 +331,9 @@ class Settings(StorageSettings):
     def _cluster_is_whole(self) -> Settings:
         if self.cluster_url is not None and self.cells > 1:
             raise ValueError("TOPICS_CELLS is set with TOPICS_CLUSTER_URL: the cluster knows its number of cells")
+        if self.cluster_url is not None and self.cold_dir:
+            # A process that is not the owner any more could still replace an index there, and undo deletions.
+            raise ValueError("TOPICS_COLD_DIR is set with TOPICS_CLUSTER_URL: cells in a bucket have no cold tier")
         if (self.cluster_cert is None) != (self.cluster_ca is None):
             raise ValueError("TOPICS_CLUSTER_CERT and TOPICS_CLUSTER_CA are set together")
         return self

@@ -13,7 +13,7 @@ All keys are new in each base, with two exceptions: a segment that an earlier ba
 keeps its key there, and so does a chunk with the same bytes. (Deletions may differ: the .idx of each base has them.) So
 a base costs what is new, and no more than a chunk for each file that goes on.
 
-Segments of a cold tier stay there. Packed segments are not supported.
+Cold tiers and packed segments are not supported.
 Source: docs/reference/bucket.md.
 """
 

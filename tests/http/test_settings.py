@@ -44,8 +44,9 @@ def test_every_setting_has_its_default_in_an_empty_environment() -> None:
 
 
 def test_every_option_of_the_engine_is_a_setting() -> None:
-    # The supervisor says which cell of its set a process is.
-    assert {*StorageSettings.model_fields, "cell"} == {field.name for field in msgspec.structs.fields(Options)}
+    # The supervisor says which cell of its set a process is, and only a cell in a bucket has the other three.
+    others = {"cell", "put_interval_ms", "slot_lag_ms", "sync_leases"}
+    assert {*StorageSettings.model_fields, *others} == {field.name for field in msgspec.structs.fields(Options)}
 
 
 def test_every_setting_is_described() -> None:
@@ -243,4 +244,21 @@ def test_foreign_environment_variables_give_no_warning(variable: str, monkeypatc
 def test_a_key_without_a_certificate_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOPICS_TLS_KEY", "/key.pem")
     with pytest.raises(SettingsError, match="TOPICS_TLS_CERT"):
+        load()
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"CELLS": "3"}, "TOPICS_CELLS"),
+        ({"COLD_DIR": "s3://other/cold"}, "TOPICS_COLD_DIR"),
+        ({"CLUSTER_CERT": "/tls/cert.pem"}, "TOPICS_CLUSTER_CA"),
+    ],
+)
+def test_settings_that_do_not_go_with_a_cluster_are_refused(
+    monkeypatch: pytest.MonkeyPatch, given: dict[str, str], named: str
+) -> None:
+    for name, value in ({"CLUSTER_URL": "s3://bucket/prefix"} | given).items():
+        monkeypatch.setenv(f"TOPICS_{name}", value)
+    with pytest.raises(SettingsError, match=named):
         load()
