@@ -37,7 +37,7 @@ mermaid_init_config = {"startOnLoad": False, "flowchart": {"wrappingWidth": 360}
 
 #: The navigation: titles, and the pages below each.
 SECTIONS: Final[dict[str, tuple[str, ...]]] = {
-    "Start": ("quickstart", "concepts", "glossary", "architecture", "cells"),
+    "Start": ("quickstart", "concepts", "glossary", "architecture", "cells", "cluster"),
     "Guides": (
         "guides/workers",
         "guides/browser",

@@ -26,7 +26,7 @@ from topics_client import (
     Record,
     Tombstone,
     TopicNotFound,
-    reading,
+    iteration,
     within,
 )
 
@@ -142,7 +142,7 @@ def test_a_deadline_ends_the_wait_of_a_reader_that_had_a_stream(client: Client) 
 
 
 def test_added_partitions_are_read(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "PARTITIONS_S", 0.0)
+    monkeypatch.setattr(iteration, "PARTITIONS_S", 0.0)
     client.put_topic("t", partitions=1)
     with Consumer(client, "t", "c", start="head") as consumer:
         client.append("t", ["old"])

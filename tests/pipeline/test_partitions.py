@@ -47,7 +47,7 @@ def pairs(*counts: int) -> list[tuple[int, int]]:
 
 def batch(origin: FullOrigin, topic: str, **options: Any) -> list[tuple[int, int]]:
     """(partition, seq) of the records that a batch read finds."""
-    given = parse({"url": "any", **({} if "assign" in options else {"topic": topic}), **options})
+    given = parse({"url": "http://any", **({} if "assign" in options else {"topic": topic}), **options})
     ranges = [each for name in wanted(origin, given) for each in batch_ranges(origin, name, given)]
     return tasks(origin, splits_for(origin, ranges, given, fail_on_gap))
 

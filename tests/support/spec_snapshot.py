@@ -97,6 +97,18 @@ _BODY: dict[str, Fits] = {
     "sections": _are_blobs,
     "states?": _is_blob,
 }
+
+
+def _are_renewals(value: Any) -> bool:
+    """Pairs of an epoch and of the head when it began, ascending."""
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and all(isinstance(each, list) and len(each) == 2 and is_seq(each[0]) and is_u64(each[1]) for each in value)
+        and value == sorted(value)
+    )
+
+
 _STATES: dict[str, Fits] = {"as_of": _is_place, "values": are_values}
 _SECTION: dict[str, Fits] = {
     "topic_id": is_seq,
@@ -106,6 +118,7 @@ _SECTION: dict[str, Fits] = {
     "partitions": is_seq,
     "config": is_config,
     "epoch": is_seq,
+    "renewals?": _are_renewals,
     "head_seq": is_u64,
     "reserved": is_u64,
     "last_ts": is_u64,

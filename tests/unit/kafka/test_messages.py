@@ -19,7 +19,7 @@ from broker.kafka.codec.wire import MAX_ELEMENTS, Malformed, Reader, Writer
 from tests.unit.kafka.random_messages import filled
 
 AREAS = (
-    "api_versions", "configs", "groups", "metadata", "offsets", "positions", "producers", "sasl", "share", "topics",
+    "configs", "groups", "metadata", "offsets", "positions", "session", "share", "topics",
 )  # fmt: skip
 #: Messages that kafka-python does not know: see `test_share_messages`, and `tests/kafka/java/test_schemas.py`.
 UNKNOWN_TO_OTHERS = "Share"
