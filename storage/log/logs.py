@@ -14,7 +14,7 @@ from storage.log.submission import Submission
 from storage.log.validation import check_address
 from storage.log.writer import Shard
 from storage.platform import Neighbours, Runtime
-from storage.records import Durability, TopicConfig, split
+from storage.records import TopicConfig, split
 from storage.state import Catalog, Log, LossRange, Topic, leases_durable
 
 
@@ -95,9 +95,9 @@ class Logs:
         """Whether new topics may go to this shard."""
         return self.shards[index].log.failed is None or len(self.failed_shards) == len(self.shards)
 
-    def syncs_jobs(self, config: TopicConfig) -> bool:
-        """Whether what becomes of a queue's jobs is synced before it is answered."""
-        return config.durability is Durability.FSYNC or (self.options.sync_leases and leases_durable(config))
+    def syncs_leases(self, config: TopicConfig) -> bool:
+        """Whether what becomes of a queue's jobs is synced before it is answered, although its class is not fsync."""
+        return self.options.sync_leases and leases_durable(config)
 
     # -- writing -----------------------------------------------------------------------------------------------------
 

@@ -35,7 +35,7 @@ from storage.queues import job_records
 from storage.queues.alarms import Alarms
 from storage.queues.read_ahead import ReadAhead
 from storage.reads import Reader
-from storage.records import StoredRecord
+from storage.records import Durability, StoredRecord
 from storage.state import FoundRecords, LookedUp, SizedRecords, Topic, leases_durable
 from storage.state.queues import Holder, Job, LeaseBatch, LeaseEntry, QueueStats, Settled, backoff_ms, lease_entries
 from storage.topics import TopicAdmin
@@ -215,7 +215,8 @@ class SharedQueues:
                 logs.catalog.apply(type_, log.topic_id, logs.now_ms(), value, 0, node)
             logs.publisher.wake(log.topic_id)
             return
-        needs_sync = sync or logs.syncs_jobs(topic.config)
+        config = topic.config
+        needs_sync = sync or config.durability is Durability.FSYNC or logs.syncs_leases(config)
         encoded = encode_controls(values, log.topic_id, logs.now_ms(), durable=needs_sync, nodes=nodes)
         shard = logs.shards[log.shard]
         while not shard.has_room(encoded.frames, len(encoded.payload), internal=True):
@@ -471,7 +472,8 @@ class LeaseQueue:
         jobs = lease_entries(batch.seqs, delivery.lease_ids, delivery.deadline)
         frame = Lease(event="claimed", jobs=jobs, attempt_key=claim.attempt_key)
         if self._logs.catalog.by_id.get(topic.topic_id) is topic:
-            needs_sync = self._logs.syncs_jobs(topic.config)
+            config = topic.config
+            needs_sync = config.durability is Durability.FSYNC or self._logs.syncs_leases(config)
             encoded = encode_controls([frame], topic.topic_id, now, durable=needs_sync, nodes=[claim.node])
             written = partial(self._written, delivery)
             if self._submit(encoded, now, self._works, written, needs_sync=needs_sync):
@@ -761,7 +763,8 @@ class LeaseQueue:
         _, known = self._deletion(batch)
         if known is None:
             return False
-        needs_sync = self._logs.syncs_jobs(self.topic.config)
+        config = self.topic.config
+        needs_sync = config.durability is Durability.FSYNC or self._logs.syncs_leases(config)
         encoded = encode_controls([known], self.topic.topic_id, arrived_ms, durable=needs_sync)
         acked = partial(self._acked, batch, on_result)
         if not self._submit(encoded, arrived_ms, self.pending_commits, acked, needs_sync=needs_sync):

@@ -593,7 +593,7 @@ class TopicAdmin:
         value = known or request
         if known is None and request.seqs and min(request.seqs) <= log.held.flushed:
             value = await self._looked_up(log, request)
-        needs_sync = sync or logs.syncs_jobs(topic.config)
+        needs_sync = sync or topic.config.durability is Durability.FSYNC or logs.syncs_leases(topic.config)
         encoded = encode_controls([value], topic.topic_id, logs.now_ms(), durable=needs_sync)
         shard = logs.shards[log.shard]
         while not shard.has_room(encoded.frames, len(encoded.payload), internal=True):
