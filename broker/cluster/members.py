@@ -9,7 +9,7 @@ Source: docs/cluster.md#nodes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import msgspec
@@ -140,8 +140,11 @@ def to_spread(me: str, cells: int, members: Members) -> tuple[int, str] | None:
     return min(members[me].cells), least
 
 
-def cluster_map(me: str, cells: int, members: Members, silent: Mapping[str, Member]) -> ClusterMap:
-    """What the other processes of the node are told."""
+def cluster_map(
+    me: str, cells: int, members: Members, silent: Mapping[str, Member], seen_at_ms: Callable[[str], int]
+) -> ClusterMap:
+    """What the other processes of the node are told. `seen_at_ms`: when the sign of life of a node changed last, in
+    milliseconds since 1970."""
 
     def owner(cell: int) -> Owner | None:
         found = holder(cell, members)
@@ -154,7 +157,12 @@ def cluster_map(me: str, cells: int, members: Members, silent: Mapping[str, Memb
 
     def entry(member: Member, state: NodeState) -> NodeEntry:
         return NodeEntry(
-            node=member.node, state=state, cluster=member.cluster, http=member.http, version=member.version
+            node=member.node,
+            state=state,
+            cluster=member.cluster,
+            http=member.http,
+            seen_at_ms=seen_at_ms(member.node),
+            version=member.version,
         )
 
     nodes = [

@@ -110,6 +110,11 @@ class Roll:
         if old is None or old[0] != member or self._is_blind:
             self._seen[name] = member, self._clock()
 
+    def age_s(self, node: str) -> float:
+        """Seconds since the object of a node changed last; 0 for this node, and for one that is not known."""
+        found = self._seen.get(node)
+        return 0.0 if found is None else self._clock() - found[1]
+
     async def leave(self) -> None:
         """Delete this node's object. Raises Unanswered."""
         await self._call(self._bucket.delete, key(self._node))

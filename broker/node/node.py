@@ -16,6 +16,7 @@ import os
 import secrets
 import signal
 import socket
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -306,7 +307,10 @@ class Node:
     def _note(self, roll: Roll) -> bool:
         """Tell the other processes of the node who owns the cells. Whether each has an owner."""
         members = {**roll.members, self._me: self._member(draining=self._stop.is_set())}
-        found = cluster_map(self._me, self._role.count, members, roll.silent)
+        now_ms = time.time() * 1000
+        found = cluster_map(
+            self._me, self._role.count, members, roll.silent, lambda node: round(now_ms - roll.age_s(node) * 1000)
+        )
         with suppress(OSError):
             write_owners(Path(self._role.run), found)
         self._note_restarts()

@@ -73,9 +73,10 @@ def test_cells_are_spread_one_at_a_time_and_not_for_a_difference_of_one() -> Non
 
 def test_the_map_has_owners_that_serve_and_the_state_of_each_node() -> None:
     found = changed(members(a={0: held(2), 1: held()}, b={0: held(5)}), "b", draining=True)
-    known = cluster_map("a", 2, found, members(c={1: held(9)}))
+    known = cluster_map("a", 2, found, members(c={1: held(9)}), {"a": 1000, "b": 2000, "c": 3000}.__getitem__)
     first = known.owner(0)
     assert first is not None
     assert (first.node, first.generation, known.owner(1)) == ("b", 5, None)
     states = {each.node: each.state for each in known.nodes}
     assert states == {"a": NodeState.ALIVE, "b": NodeState.DRAINING, "c": NodeState.SILENT}
+    assert [each.seen_at_ms for each in known.nodes] == [1000, 2000, 3000]
