@@ -334,6 +334,12 @@ class Settings(StorageSettings):
         if self.cluster_url is not None and self.cold_dir:
             # A process that is not the owner any more could still replace an index there, and undo deletions.
             raise ValueError("TOPICS_COLD_DIR is set with TOPICS_CLUSTER_URL: cells in a bucket have no cold tier")
+        has_tls = self.cluster_secret is not None or self.cluster_cert is not None
+        if self.cluster_url is not None and not has_tls and not is_loopback(self.cluster_host):
+            raise ValueError(
+                f"TOPICS_CLUSTER_HOST is {self.cluster_host!r}, which other machines can reach: set "
+                "TOPICS_CLUSTER_SECRET, or TOPICS_CLUSTER_CERT and TOPICS_CLUSTER_CA"
+            )
         if (self.cluster_cert is None) != (self.cluster_ca is None):
             raise ValueError("TOPICS_CLUSTER_CERT and TOPICS_CLUSTER_CA are set together")
         return self

@@ -253,6 +253,7 @@ def test_a_key_without_a_certificate_is_refused(monkeypatch: pytest.MonkeyPatch)
         ({"CELLS": "3"}, "TOPICS_CELLS"),
         ({"COLD_DIR": "s3://other/cold"}, "TOPICS_COLD_DIR"),
         ({"CLUSTER_CERT": "/tls/cert.pem"}, "TOPICS_CLUSTER_CA"),
+        ({"CLUSTER_HOST": "0.0.0.0"}, "TOPICS_CLUSTER_SECRET"),
     ],
 )
 def test_settings_that_do_not_go_with_a_cluster_are_refused(
