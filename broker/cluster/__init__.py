@@ -3,7 +3,7 @@
 Source: docs/cells.md.
 """
 
-from broker.cluster.link import RENEW_S, LinkError, LinkTls, from_files, from_secret, is_loopback
+from broker.cluster.link import RENEW_S, LinkError, LinkTls, from_files, from_secret
 from broker.cluster.members import STEADY_S, Held, Member, cluster_map, successor, to_leave, to_spread, to_take
 from broker.cluster.owners import Address, ClusterMap, NodeEntry, NodeState, Owner, OwnersFile, write_owners
 from broker.cluster.roll import NameTaken, Roll
@@ -26,7 +26,6 @@ __all__ = [
     "cluster_map",
     "from_files",
     "from_secret",
-    "is_loopback",
     "successor",
     "to_leave",
     "to_spread",

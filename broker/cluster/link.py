@@ -15,7 +15,6 @@ import hashlib
 import os
 import ssl
 from datetime import UTC, datetime, timedelta
-from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -101,14 +100,6 @@ def from_files(certificate: Path, key: Path | None, authority: Path) -> LinkTls:
             raise LinkError(f"{names} cannot be used: {error}.") from None
 
     return LinkTls(load)
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach an address. A name counts only if it is `localhost`. Pure."""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 class _Authority:

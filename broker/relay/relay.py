@@ -21,10 +21,11 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 
 from broker.cells import CONNECTED, MAX_LINE_BYTES, Kind, Wanted, line_of, wanted_in
-from broker.cluster import RENEW_S, Address, LinkError, LinkTls, Owner, OwnersFile, is_loopback
+from broker.cluster import RENEW_S, Address, LinkError, LinkTls, Owner, OwnersFile
 from broker.net import HandshakeQueue, TlsListener
 from broker.relay.counts import Counts, write_counts
 from broker.relay.pipe import Link, Local, pair
+from broker.settings import is_loopback
 
 if TYPE_CHECKING:
     from broker.cells import Role

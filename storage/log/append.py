@@ -1,7 +1,7 @@
 """The write path on the event loop: from the records of a request to a submission in a shard's queue.
 
     Engine.append, try_append, try_append_coalesced
-        Appender one for each engine: what writes need; coalesces records that arrive in the same turn of the loop.
+        Appender   one for each engine: what writes need; coalesces records that arrive in the same turn of the loop.
                    The engine's two try_append are its methods
         Write      one write: check, wait for what blocks it, assign seqs, encode, enqueue
         Shard      (storage/log/writer.py) writes and syncs; the outcome comes back to the Write

@@ -1,11 +1,11 @@
 """Syncs of a log behind its writer, for a log whose syncs take long: each one is an object that is put into a bucket.
 
-Meanwhile the writer goes on, and acknowledges what needs no sync. One sync is under way at a time. It covers what was
-written when it began, and what has to wait for a sync and was written later waits for the next one. Syncs begin at
-least `interval_ms` apart, except when the writer waits for one.
+Meanwhile the writer continues, and acknowledges writes that need no sync. One sync is in progress at a time. It covers
+everything written before it began; later writes that need a sync wait for the next one. Syncs begin at least
+`interval_ms` apart, except when the writer waits for one.
 
-The order of outcomes is as without this: a submission is reported behind earlier ones of its log that wait, and a
-refused one behind everything earlier, and in front of everything later.
+Outcomes have the same order as without this: a submission is reported after the earlier ones of its log that wait. A
+refused submission is reported after everything before it, and before everything after it.
 
 With `threaded=False` the loop does the thread's work by `call_soon`.
 """

@@ -745,8 +745,7 @@ class LeaseQueue:
             self._expiring -= 1
         self.serve_all()
 
-    # -- operations of workers that hold jobs
-    # ---------------------------------------------------------------------------------
+    # -- operations of workers that hold jobs --------------------------------------------------------------------------
 
     def try_ack(
         self,

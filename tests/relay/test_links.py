@@ -15,10 +15,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from broker.cells import Kind, Wanted, line_of
-from broker.cluster import LinkError, LinkTls, from_files, from_secret, is_loopback
+from broker.cluster import LinkError, LinkTls, from_files, from_secret
 from broker.cluster.link import LIFETIME, RENEW_S
 from broker.relay import Relay
 from broker.relay import relay as limits
+from broker.settings import is_loopback
 from tests.support.relays import SET_ID, RelayNode, running
 
 SECRET = "the secret of a cluster in a test"

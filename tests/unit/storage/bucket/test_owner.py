@@ -31,6 +31,8 @@ TTL_S = 1.0
 FSYNC = TopicConfig(durability=Durability.FSYNC)
 #: Segments are filled and sealed as soon as possible.
 SMALL = Options(segment_max_events=20, checkpoint_interval_ms=20)
+#: Records of class disk are in no slot before something else needs one.
+UNSYNCED = msgspec.structs.replace(SMALL, disk_sync_ms=3_600_000)
 _numbers = itertools.count(1)
 
 
@@ -206,18 +208,17 @@ async def test_no_seq_is_assigned_again_on_a_machine_that_owned_the_cell_before(
     bucket: Bucket, tmp_path: Path, owners: list[CellOwner]
 ) -> None:
     # The records of class disk reach no slot before their owner is gone; their reservation does.
-    unsynced = msgspec.structs.replace(SMALL, disk_sync_ms=3_600_000)
-    first = await taken(bucket, tmp_path, owners, "a", unsynced)
+    first = await taken(bucket, tmp_path, owners, "a", UNSYNCED)
     await first.engine.put_topic("events", FSYNC)
     await first.engine.put_topic("events", TopicConfig(durability=Durability.DISK))
     lock = tmp_path / "a" / ".lock"
     noted = lock.read_text()
     await first.abandon()
     lock.write_text(noted)  # as a process leaves it that is killed
-    second = await taken(bucket, tmp_path, owners, "b", unsynced)
+    second = await taken(bucket, tmp_path, owners, "b", UNSYNCED)
     done = [await second.engine.append("events", [record({"n": number})]) for number in range(3)]
     await second.abandon()
-    again = await taken(bucket, tmp_path, owners, "a", unsynced)
+    again = await taken(bucket, tmp_path, owners, "a", UNSYNCED)
     assert (await again.engine.append("events", [record({"n": 3})])).first_seq > done[-1].last_seq
 
 
@@ -229,8 +230,7 @@ async def test_a_cell_is_handed_over_like_a_clean_stop_and_at_once(
     bucket: Bucket, tmp_path: Path, owners: list[CellOwner]
 ) -> None:
     # Without the hand-over, the records and the lease are in no slot when the process ends.
-    unsynced = msgspec.structs.replace(SMALL, disk_sync_ms=3_600_000)
-    first = await taken(bucket, tmp_path, owners, options=unsynced)
+    first = await taken(bucket, tmp_path, owners, options=UNSYNCED)
     await first.engine.put_topic("events", FSYNC)
     await first.engine.put_topic("events", TopicConfig(durability=Durability.DISK))
     await first.engine.put_topic("jobs", TopicConfig(type=TopicType.QUEUE, durability=Durability.DISK))
@@ -294,8 +294,7 @@ async def test_a_closing_owner_waits_for_a_silent_store_for_a_while_only(
 async def test_what_was_in_no_slot_is_there_after_a_kill_in_the_same_directory(
     bucket: Bucket, tmp_path: Path, owners: list[CellOwner]
 ) -> None:
-    unsynced = msgspec.structs.replace(SMALL, disk_sync_ms=3_600_000)
-    first = await taken(bucket, tmp_path, owners, "a", unsynced)
+    first = await taken(bucket, tmp_path, owners, "a", UNSYNCED)
     await first.engine.put_topic("events", FSYNC)
     await first.engine.put_topic("events", TopicConfig(durability=Durability.DISK))
     for number in range(30):
@@ -323,8 +322,7 @@ async def test_what_was_in_no_slot_is_there_after_a_kill_in_the_same_directory(
 async def test_a_directory_is_made_anew_behind_another_owner(
     bucket: Bucket, tmp_path: Path, owners: list[CellOwner]
 ) -> None:
-    unsynced = msgspec.structs.replace(SMALL, disk_sync_ms=3_600_000)
-    first = await taken(bucket, tmp_path, owners, "a", unsynced)
+    first = await taken(bucket, tmp_path, owners, "a", UNSYNCED)
     await first.engine.put_topic("events", FSYNC)
     await first.engine.append("events", [record("safe")] * 40)
     await first.engine.segment_worker.flush_all()
