@@ -211,7 +211,9 @@ class Exporter:
         if view.topic_id:
             same = mark is not None and (mark.topic_id, mark.epoch) == (view.topic_id, view.epoch)
             first = mark.first if mark is not None and same else start
-            found.logs[str(view.partition)] = LogMark(topic_id=view.topic_id, epoch=view.epoch, first=first)
+            found.logs[str(view.partition)] = LogMark(
+                topic_id=view.topic_id, epoch=view.epoch, first=first, cluster_id=view.cluster_id
+            )
         elif mark is not None:
             found.logs[str(view.partition)] = mark
 

@@ -47,11 +47,13 @@ class GapEntry(msgspec.Struct, frozen=True, kw_only=True, rename={"first": "from
 
 
 class LogMark(msgspec.Struct, frozen=True, kw_only=True):
-    """The log that was exported as a partition, and the first exported seq."""
+    """The log that was exported as a partition, and the first exported seq. `cluster_id`: of its cell, because each
+    cell of a set has an id of its own; "": that of the manifest."""
 
     topic_id: int
     epoch: int
     first: int
+    cluster_id: str = ""
 
 
 class Bookmark(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,8 +71,8 @@ class Bookmark(msgspec.Struct, frozen=True, kw_only=True):
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """One step of the export. `end`: the first seq that is not exported, by partition (as text); `logs`: the exported
-    log, by partition. `topic_id` and `epoch` are of partition 0, for manifests that were written before `logs` existed:
-    they have no other partition."""
+    log, by partition. `cluster_id`, `topic_id` and `epoch` are of partition 0; manifests that were written before `logs`
+    existed have no other partition."""
 
     number: int
     prev: int
@@ -111,7 +113,8 @@ def bookmark_in(manifest: Manifest, partition: int) -> Bookmark | None:
     mark = manifest.logs.get(key)
     if mark is None and partition == 0 and not manifest.logs:
         mark = LogMark(topic_id=manifest.topic_id, epoch=manifest.epoch, first=0)
-    return Bookmark(cluster_id=manifest.cluster_id, end=manifest.end[key], mark=mark)
+    cluster_id = mark.cluster_id if mark is not None and mark.cluster_id else manifest.cluster_id
+    return Bookmark(cluster_id=cluster_id, end=manifest.end[key], mark=mark)
 
 
 def gap_entry(gap: Gap) -> GapEntry:
