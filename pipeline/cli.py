@@ -58,7 +58,7 @@ TokenOption = Annotated[
 ]
 PathOption = Annotated[
     str,
-    typer.Option("--path", metavar="DIR", help="Read the data directory of a stopped broker, or a cold tier, instead."),
+    typer.Option("--path", metavar="DIR|URL", help="Without a broker: a data directory, backup, cold tier or bucket."),
 ]
 ColdOption = Annotated[
     str, typer.Option("--cold-path", metavar="DIR|URL", help="With --path: the cold tier with its older segments.")

@@ -1,4 +1,4 @@
-"""Opens the source of a read: a broker, the directory of a stopped one, or a cold tier."""
+"""Opens the source of a read: a broker, or what no broker serves (see `pipeline.stopped` and `pipeline.cold`)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ from contextlib import closing, contextmanager
 from typing import Protocol
 
 from pipeline.broker import Broker
-from pipeline.local import ColdOrigin, DirectoryOrigin, is_data_directory
+from pipeline.cold import ColdOrigin
+from pipeline.errors import SourceUnreadable
 from pipeline.planning import Catalogue
 from pipeline.split_reader import Origin
+from pipeline.stopped import BackupOrigin, ClusterOrigin, DirectoryOrigin, is_backup_directory, is_data_directory
+from storage import StorageError
+from storage.offline import find_cluster
 
 
 class FullOrigin(Origin, Catalogue, Protocol):
@@ -24,9 +28,19 @@ def open_origin(
     if url:
         with closing(Broker(url, token)) as broker:
             yield broker
-    elif is_data_directory(path):
-        with closing(DirectoryOrigin(path, cold_path)) as directory:
-            yield directory
     else:
-        with closing(ColdOrigin(path)) as cold:
-            yield cold
+        with closing(_at(path, cold_path)) as origin:
+            yield origin
+
+
+def _at(path: str, cold_path: str) -> DirectoryOrigin | BackupOrigin | ClusterOrigin | ColdOrigin:
+    """What is at a path or a URL is seen there: a cluster in a bucket and a cold tier look alike otherwise."""
+    if is_data_directory(path):
+        return DirectoryOrigin(path, cold_path)
+    if is_backup_directory(path):
+        return BackupOrigin(path, cold_path)
+    try:
+        cluster = find_cluster(path) if "://" in path else None
+    except (ValueError, StorageError) as error:
+        raise SourceUnreadable(f"{path.partition('://')[0]}://… cannot be read: {error}") from error
+    return ColdOrigin(path) if cluster is None else ClusterOrigin(path, cluster)

@@ -291,7 +291,8 @@ class Engine:
             self.supervisor.start("harden", self.options.disk_sync_ms / 1000, self._harden)
         directories.opened(self)
 
-    def _recover(self) -> Recovered:
+    def _recover(self, *, copied: bool = False) -> Recovered:
+        """`copied`: the directory is a copy. Its segments are plain files, and nothing is missing at its end."""
         begin = self.clock.monotonic_ns()
         self._lock = take_lock(self.fs, self.path, self.clock)
         refuse_set(self.fs, self.path)
@@ -307,7 +308,7 @@ class Engine:
         loaded = load_snapshots(self.fs, self.path)
         recorded = recorded_shards(self.fs, self.path, found.shards, loaded)
         shards = self.options.wal_shards or recorded
-        trust = ShardTrust(recorded, previous.ends if trusted else None)
+        trust = ShardTrust(recorded) if copied else ShardTrust(recorded, previous.ends if trusted else None)
         self._note(trust)
         make_folders(self.fs, self.path, recorded)
         recovered = recover(
@@ -322,6 +323,7 @@ class Engine:
             now_ms=self.runtime.now_from,
             progress=self._set_progress,
             cold=open_tier(self._cold_store, self.options, self.fs, self.path, self.cluster_id),
+            unpacked=copied,
         )
         if is_due(self.fs, self.path, found.shards, loaded, shards):
             now_ms = self.now_ms()

@@ -71,8 +71,8 @@ class Bookmark(msgspec.Struct, frozen=True, kw_only=True):
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """One step of the export. `end`: the first seq that is not exported, by partition (as text); `logs`: the exported
-    log, by partition. `cluster_id`, `topic_id` and `epoch` are of partition 0; manifests that were written before `logs`
-    existed have no other partition."""
+    log, by partition. `cluster_id`, `topic_id` and `epoch` are of partition 0; manifests that were written before
+    `logs` existed have no other partition."""
 
     number: int
     prev: int

@@ -2,6 +2,7 @@
 
     BaseTarget    puts it there; a `storage.backup.taking.Target`
     lay_out_base  makes a data directory of it; with the slots behind it, a start of the engine completes it
+    copy_of_base  shows its files without making a directory
 
     part-<n>      the snapshot, FORMAT, every .idx and the .data of segments still appended to, one behind the other, in
                   parts of PART_BYTES
@@ -22,15 +23,16 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
-from functools import partial
+from functools import lru_cache, partial
 from hashlib import blake2b
-from operator import itemgetter
+from operator import attrgetter
 from typing import Final, Protocol
 
 import msgspec
 from xxhash import xxh3_64_hexdigest
 
 from storage.backup import manifest as files
+from storage.backup.copies import Copy, CopyFileSystem, Extent
 from storage.backup.copying import CHUNK_BYTES as READ_BYTES
 from storage.backup.copying import Going, Source
 from storage.backup.errors import BackupDamaged, BackupFailed
@@ -244,6 +246,63 @@ def lay_out_base(
     write_laid_out(fs, root, [*before, range(position(*instant), end)])
 
 
+def copy_of_base(
+    root: str,
+    cell: str,
+    objects: Readable,
+    named: Iterable[Named],
+    read_at: Callable[[str, int, int], bytes],
+) -> Copy:
+    """The files of a base, without the log, as the directory `root`, a path that need not exist.
+
+    `read_at` returns, for the key of an object, so many bytes from an offset on: of sealed segments, whose frames have
+    checksums of their own. All other objects are read whole and compared. Raises BackupDamaged, OSError.
+    """
+    by_key = {each.key: each for each in named}
+    content = _content(by_key)
+    objects = _Remembered(objects)
+    made = CopyFileSystem(root)
+    if content is None:
+        [format] = by_key.values()
+        made.add(layout.FORMAT, _whole(objects, format, 0))
+        return Copy(made, root, _no_index, lambda: None)
+    base = _BaseFiles(made, root, cell, objects, by_key, content)
+    for path, extents in base.extents().items():
+        for each in extents:
+            made.add(path, each)
+    for id, each in base.sealed():
+        made.add(files.data_path(id), Extent(0, each.size, partial(_ranged, read_at, each.key)))
+    return Copy(made, root, partial(_index_in, made, root), lambda: None)
+
+
+class _Remembered:
+    """The last few objects that were read. An index is read in many slices."""
+
+    def __init__(self, objects: Readable) -> None:
+        self.get = lru_cache(maxsize=8)(objects.get)
+
+
+def _whole(objects: Readable, named: Named, begin: int) -> Extent:
+    return Extent(begin, named.size, partial(_slice_of, objects, named))
+
+
+def _slice_of(objects: Readable, named: Named, size: int, offset: int) -> bytes:
+    return objects.get(named)[offset : offset + size]
+
+
+def _ranged(read_at: Callable[[str, int, int], bytes], key: str, size: int, offset: int) -> bytes:
+    return read_at(key, size, offset)
+
+
+def _no_index(path: str) -> bytes:
+    raise BackupDamaged(path, "the first base of a cell has no segments")
+
+
+def _index_in(fs: FileSystem, root: str, path: str) -> bytes:
+    with closing(fs.open(layout.join(root, path), write=False)) as file:
+        return file.pread(file.size(), 0)
+
+
 def segments_of(cell: str, named: Iterable[Named], objects: Readable) -> list[tuple[SegmentId, Named]]:
     """The sealed segments of a base, and the objects with their .data. `named`: its objects. Raises OSError."""
     by_key = {each.key: each for each in named}
@@ -282,37 +341,46 @@ class _BaseFiles:
         self._chunks = msgspec.json.decode(chunks, type=list[Chunk])
         self._indexes: dict[str, bytes] = {}
 
-    def run(self, install: Callable[[Named, str], bool]) -> None:
+    def extents(self) -> dict[str, list[Extent]]:
+        """The files that are not sealed segments, in order of their bytes."""
         state = self._state()
-        new = NewFiles(self._fs, self._root, self._index)
-        extents: dict[str, list[tuple[int, Callable[[], bytes]]]] = {}
+        found: dict[str, list[Extent]] = {}
         for piece in self._manifest.pieces:
-            extents.setdefault(piece.path, []).append((piece.begin, partial(state, piece)))
+            found.setdefault(piece.path, []).append(Extent(piece.begin, piece.size, partial(_part_of, state, piece)))
         for chunk in self._chunks:
-            extents.setdefault(chunk.path, []).append((chunk.begin, partial(self._objects.get, self._named[chunk.key])))
-        for each in extents.values():
-            each.sort(key=itemgetter(0))
+            found.setdefault(chunk.path, []).append(_whole(self._objects, self._named[chunk.key], chunk.begin))
+        for each in found.values():
+            each.sort(key=attrgetter("begin"))
+        return found
+
+    def sealed(self) -> list[tuple[SegmentId, Named]]:
+        """The sealed segments, and the objects with their .data."""
+        return [(each.id, self._named[f"{self._cell}/{each.file}"]) for each in self._manifest.shared]
+
+    def run(self, install: Callable[[Named, str], bool]) -> None:
+        new = NewFiles(self._fs, self._root, self._index)
+        extents = self.extents()
         for path, found in extents.items():
             if path.endswith(names.IDX):
-                self._indexes[path] = b"".join(read() for _, read in found)
+                self._indexes[path] = b"".join(each.read(each.size, 0) for each in found)
         for path, found in extents.items():
             with closing(new.create(layout.join(self._root, path))) as file:
                 if path in self._indexes:
                     write_whole(file, self._indexes[path], 0)
                 else:
-                    for begin, read in found:
-                        write_whole(file, read(), begin)
+                    for each in found:
+                        write_whole(file, each.read(each.size, 0), each.begin)
                 if (id := segment_of(path)) is not None:
                     new.flag(file, id)
                 file.sync()
-        for each in self._manifest.shared:
-            path, named = names.path(self._root, each.id, names.DATA), self._named[f"{self._cell}/{each.file}"]
+        for id, named in self.sealed():
+            path = names.path(self._root, id, names.DATA)
             new.make_folder(path)
             installed = install(named, path)
             with closing(self._fs.open(path, create=not installed, exclusive=not installed)) as file:
                 if not installed:
                     write_whole(file, self._objects.get(named), 0)
-                new.flag(file, each.id)
+                new.flag(file, id)
                 file.sync()
         new.sync()
 
@@ -344,6 +412,10 @@ class _BaseFiles:
             return found
 
         return read
+
+
+def _part_of(state: Callable[[Piece], bytes], piece: Piece, size: int, offset: int) -> bytes:
+    return state(piece)[offset : offset + size]
 
 
 def _read(source: Source, what: str, begin: int, end: int) -> Iterable[bytes]:

@@ -132,10 +132,11 @@ def check_target(fs: FileSystem, backup: str, root: str) -> None:
         raise BackupRefused(f"{root} is not empty ({found[0]} is there): a restore makes a directory of its own.")
 
 
-def cell_in(fs: FileSystem, backup: str, number: int = 0) -> tuple[int | None, int]:
-    """The cell that a backup is of, and how many its set has. Raises what `restore` raises."""
+def cell_in(fs: FileSystem, backup: str, number: int = 0, *, lock: bool = True) -> tuple[int | None, int]:
+    """The cell that a backup is of, and how many its set has. `lock`: as in `BackupSource.open`. Raises what `restore`
+    raises."""
     with closing(BackupSource(fs, backup)) as source:
-        source.open(number)
+        source.open(number, lock=lock)
         return source.manifest.cell, source.manifest.cells
 
 

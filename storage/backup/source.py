@@ -22,6 +22,19 @@ _TOP = ("meta", "wal", "topics")
 Sink = Callable[[bytes, int], None]
 
 
+def has_backups(fs: FileSystem, root: str) -> bool:
+    """Whether this is a backup directory. Raises OSError."""
+    return fs.exists(layout.join(root, files.MARKER))
+
+
+def newest_number(fs: FileSystem, root: str) -> int:
+    """The number of the newest backup. Raises BackupRefused, OSError."""
+    found = target.read_manifests(fs, root)
+    if not found:
+        raise BackupRefused(f"{root} holds no finished backup.")
+    return max(found)
+
+
 class BackupSource:
     """An open backup. The directory is locked from `open` to `close`, if it is writable."""
 
@@ -34,14 +47,15 @@ class BackupSource:
         self.manifest: Manifest
         self._pieces: dict[str, Piece] = {}
 
-    def open(self, number: int) -> None:
-        """The backup of that number, 0: the newest. Raises BackupRefused, BackupDamaged, OSError."""
+    def open(self, number: int, *, lock: bool = True) -> None:
+        """The backup of that number, 0: the newest. `lock` False: the caller keeps others from writing there. Raises
+        BackupRefused, BackupDamaged, OSError."""
         fs, root = self._fs, self.root
         cluster_id = target.read_marker(fs, root) if fs.is_dir(root) else None
         if cluster_id is None:
             raise BackupRefused(f"{root} holds no backups: there is no file {files.MARKER}.")
         try:
-            self._lock = target.hold(fs, root)
+            self._lock = target.hold(fs, root) if lock else None
         except OSError as error:  # nobody can write a backup there
             if error.errno not in _READ_ONLY:
                 raise
@@ -101,11 +115,20 @@ class BackupSource:
         self.read_piece(piece, lambda data, _: found.append(data))
         return b"".join(found)
 
-    def read_shared(self, shared: Shared, sink: Sink) -> None:
-        """Like `read_piece`."""
-        path = layout.join(self.root, shared.file)
+    def pread(self, piece: Piece, size: int, offset: int) -> bytes:
+        """Bytes of a piece, whose checksum is not compared. Raises OSError."""
+        assert self._state is not None
+        return self._state.pread(min(size, piece.size - offset), piece.offset + offset)
+
+    def path_of(self, shared: Shared) -> str:
+        """The file with a sealed segment. Raises BackupDamaged if the manifest names one that is not in the backup."""
         if not shared.file.startswith(files.SEGMENTS + "/") or ".." in shared.file:
             raise BackupDamaged(files.manifest_name(self.manifest.number), f"it names {shared.file!r}")
+        return layout.join(self.root, shared.file)
+
+    def read_shared(self, shared: Shared, sink: Sink) -> None:
+        """Like `read_piece`."""
+        path = self.path_of(shared)
         try:
             file = self._fs.open(path, write=False)
         except FileNotFoundError:

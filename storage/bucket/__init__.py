@@ -14,6 +14,7 @@ from storage.bucket.base import (
     Manifest,
     Named,
     Trimmer,
+    head_of,
     newest_head,
     put_base,
     put_object,
@@ -28,9 +29,9 @@ from storage.bucket.log_file import Body, SlotFileSystem, lay_out
 from storage.bucket.probe import StoreRefused, probe
 from storage.bucket.requests import Steps, Unanswered, delete, get_patiently
 from storage.bucket.signs import TTL_S, OwnTime, show_first, show_signs
-from storage.bucket.slot import ANYONE, Seal
+from storage.bucket.slot import ANYONE, DamagedSlot, Seal
 from storage.bucket.slots import Fenced, GivenUp, Slots
-from storage.bucket.takeover import Candidate, Taken, begin_cell, take_over
+from storage.bucket.takeover import Candidate, CellMissing, Taken, begin_cell, read_cell, take_over
 
 __all__ = [
     "ANYONE",
@@ -41,8 +42,10 @@ __all__ = [
     "Body",
     "Bucket",
     "Candidate",
+    "CellMissing",
     "ClockWrong",
     "Cluster",
+    "DamagedSlot",
     "Driver",
     "Fenced",
     "GivenUp",
@@ -67,6 +70,7 @@ __all__ = [
     "delete",
     "found",
     "get_patiently",
+    "head_of",
     "keys",
     "lay_out",
     "newest_head",
@@ -77,6 +81,7 @@ __all__ = [
     "put_base",
     "put_object",
     "read_base",
+    "read_cell",
     "read_cluster",
     "show_first",
     "show_signs",

@@ -119,6 +119,14 @@ def newest_head(cell: str, at_least: int = 0) -> Steps[Head | None]:
     return decode_head(low, data)
 
 
+def head_of(cell: str, number: int) -> Steps[Head]:
+    """The head of a base. Raises BaseMissing, Unanswered."""
+    data = yield from get(keys.head(cell, number))
+    if data is None:
+        raise BaseMissing(f"head {number} of {cell} is missing")
+    return decode_head(number, data)
+
+
 def read_base(cell: str, head: Head) -> Steps[Base]:
     """Raises BaseMissing, Unanswered."""
     data = yield from get(head.manifest.key)

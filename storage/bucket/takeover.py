@@ -22,7 +22,17 @@ from typing import Final
 import msgspec
 
 from storage.bucket import keys
-from storage.bucket.base import Base, BaseMissing, BaseTaken, Manifest, newest_head, put_base, put_object, read_base
+from storage.bucket.base import (
+    Base,
+    BaseMissing,
+    BaseTaken,
+    Head,
+    Manifest,
+    newest_head,
+    put_base,
+    put_object,
+    read_base,
+)
 from storage.bucket.requests import Get, Steps, Unanswered, get, get_many, now, patiently, wait
 from storage.bucket.signs import TTL_S, is_gone
 from storage.bucket.slot import ANYONE, DamagedSlot, Seal, Slot, decode, encode_seal
@@ -32,11 +42,15 @@ from storage.bucket.slots import FIRST_PAUSE_S, Fenced, create_slot
 AT_ONCE: Final = 16
 
 
-class NeverBegun(Exception):
+class CellMissing(Exception):
+    """The cell cannot be taken over."""
+
+
+class NeverBegun(CellMissing):
     """The cell has no slot 0: the cluster was not initialised with it, or the address is wrong."""
 
 
-class MetadataLost(Exception):
+class MetadataLost(CellMissing):
     """The cell was begun, and its bases are gone. It must not be begun again."""
 
 
@@ -122,6 +136,38 @@ def take_over(
         at_least = found.base
 
 
+def read_cell(cell: str, give_up_s: float = 30.0) -> Steps[tuple[Base, list[Slot]]]:
+    """The newest base, and the data slots from its redo slot up to the first one that is absent: what a process would
+    find that took the cell over now. The cell may have a living owner, who goes on.
+
+    Raises NeverBegun, MetadataLost, BaseMissing, DamagedSlot, Unanswered.
+    """
+    missing = at_least = 0
+    while True:
+        try:
+            head, base = yield from _newest_base(cell, at_least)
+            log = Log(head.redo, head.seal, [], [])
+            yield from _read_on(cell, log, give_up_s)
+        except (BaseMissing, DamagedSlot):
+            missing += 1
+            if missing > 1:
+                raise
+            continue
+        until = (yield from now()) + give_up_s
+        if (yield from patiently(Get(keys.head(cell, head.number + 2)), until)) is None:
+            return base, log.data
+        at_least = head.number + 2
+
+
+def _newest_base(cell: str, at_least: int) -> Steps[tuple[Head, Base]]:
+    head = yield from newest_head(cell, at_least)
+    if head is None:
+        if (yield from get(keys.slot(cell, 0))) is None:
+            raise NeverBegun(f"{cell} was not initialised")
+        raise MetadataLost(f"{cell} has a log and no base")
+    return head, (yield from read_base(cell, head))
+
+
 class _Again(msgspec.Struct, frozen=True):
     """There is a newer base: begin again, from that one on."""
 
@@ -138,12 +184,7 @@ def _attempt(
     *,
     wait: bool,
 ) -> Steps[Taken | _Again | None]:
-    head = yield from newest_head(cell, at_least)
-    if head is None:
-        if (yield from get(keys.slot(cell, 0))) is None:
-            raise NeverBegun(f"{cell} was not initialised")
-        raise MetadataLost(f"{cell} has a log and no base")
-    base = yield from read_base(cell, head)
+    head, base = yield from _newest_base(cell, at_least)
     log = Log(head.redo, head.seal, [], [])
     seal: Seal | None = None
     sealed_at = 0.0

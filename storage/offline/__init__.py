@@ -1,5 +1,17 @@
-"""Data directories that no broker runs on: bulk reads of one, and the commands that need an engine."""
+"""Bulk reads of stopped directories, backups and clusters, and the commands that need an engine."""
 
-from storage.offline.stopped import StoppedDirectory, StoppedLog, open_records
+from storage.offline.copies import BackupCopies, ClusterCopies, find_cluster, is_backup
+from storage.offline.stopped import Stopped, StoppedDirectory, StoppedLog, StoppedSet, open_records, open_stopped
 
-__all__ = ["StoppedDirectory", "StoppedLog", "open_records"]
+__all__ = [
+    "BackupCopies",
+    "ClusterCopies",
+    "Stopped",
+    "StoppedDirectory",
+    "StoppedLog",
+    "StoppedSet",
+    "find_cluster",
+    "is_backup",
+    "open_records",
+    "open_stopped",
+]

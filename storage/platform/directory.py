@@ -228,16 +228,17 @@ def write_format(fs: FileSystem, root: str, shards: int) -> Format:
 
 def new_format(shards: int) -> bytes:
     """The file FORMAT of a new directory, with a new cluster id."""
-    return _format_text(Format(uuid.uuid4().hex, shards))
+    return format_text(Format(uuid.uuid4().hex, shards))
 
 
-def _format_text(content: Format) -> bytes:
+def format_text(content: Format) -> bytes:
+    """The file FORMAT."""
     return f"{content.version}\n{content.cluster_id}\n{content.shards}\n".encode()
 
 
 def put_format(fs: FileSystem, root: str, content: Format) -> None:
     """Replace FORMAT: after a crash, the old or the new one is there. Durable on return. Raises OSError."""
-    replace_file(fs, root, layout.FORMAT, _format_text(content))
+    replace_file(fs, root, layout.FORMAT, format_text(content))
 
 
 def replace_file(fs: FileSystem, folder: str, name: str, content: bytes) -> None:
