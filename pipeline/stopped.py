@@ -18,8 +18,9 @@ import os
 import time
 from abc import abstractmethod
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from pipeline.broker import TopicMissing
 from pipeline.cold import cold_store, object_chunks
@@ -257,14 +258,17 @@ class ClusterOrigin(StoppedOrigin):
     def __init__(self, url: str, copies: ClusterCopies) -> None:
         super().__init__(url)
         self._copies = copies
+        self._scratch = ExitStack()
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the connections, and remove the temporary folder."""
         super().close()
         self._copies.close()
+        self._scratch.close()
 
     def _recover(self) -> Stopped:
-        return self._copies.stopped()
+        self._scratch.close()
+        return self._copies.stopped(self._scratch.enter_context(TemporaryDirectory(prefix="topics-read-")))
 
     def _files(self, file: str) -> FileSystem:
         return self._copies.open(_root_of(file)).fs

@@ -6,7 +6,7 @@ looks like a path, and names what it is of, so that a task of another process ca
     BACKUP@7, BACKUP/cell-01@7          backup 7
     s3://bucket/prefix/cell-01@2c       base 0x2c of a cell
 
-The log behind a base is read once, by `open_cluster`: its records that are in no segment are in `Stopped.tail`.
+The log behind a base is read once, by `ClusterCopies.stopped`. Its records in no segment are in `Stopped.tail`.
 
 Source: docs/guides/spark.md#reading.
 """
@@ -16,7 +16,6 @@ from __future__ import annotations
 import errno
 import os
 import re
-import tempfile
 from contextlib import closing
 from functools import partial
 from typing import Final, TypeVar
@@ -123,22 +122,21 @@ class ClusterCopies:
         self._driver = driver
         self._objects = _Objects(driver, location)
         self._copies: dict[str, Copy] = {}
-        self._scratch: tempfile.TemporaryDirectory[str] | None = None
 
-    def stopped(self, cold_dir: str = "") -> Stopped:
-        """All cells, each as of an instant of its own. Raises OpenError, DataError, OSError."""
-        return StoppedSet({cell: self._cell(cell) for cell in range(self._cluster.cells)})
+    def stopped(self, scratch: str) -> Stopped:
+        """All cells, each as of an instant of its own. The logs behind their bases are put into the empty directory
+        `scratch`. Raises OpenError, DataError, OSError."""
+        return StoppedSet({cell: self._cell(cell, scratch) for cell in range(self._cluster.cells)})
 
-    def _cell(self, cell: int) -> StoppedDirectory:
+    def _cell(self, cell: int, scratch: str) -> StoppedDirectory:
         name = f"cell-{cell:02d}"
         base, slots = _answered(self._driver, read_cell(name), name)
         root = f"/{self._location.scheme}/{self._location}/{name}".replace(f"{self._location.scheme}://", "", 1)
         root = f"{root}@{base.head.number:x}"
         manifest = base.manifest
         copy = self._copy(root, name, manifest.objects)
-        self._scratch = self._scratch or tempfile.TemporaryDirectory(prefix="topics-read-")
         log = [Body(each.file, each.offset, each.body) for each in slots]
-        end = _add_log(copy.fs, layout.join(self._scratch.name, name), log, manifest.log_from)
+        end = _add_log(copy.fs, layout.join(scratch, name), log, manifest.log_from)
         lock = LockText(came_up=True).encode().encode()
         copy.fs.add(layout.LOCK, bytes_of(lock))
 
@@ -175,8 +173,6 @@ class ClusterCopies:
 
     def close(self) -> None:
         self._driver.close()
-        if self._scratch is not None:
-            self._scratch.cleanup()
 
 
 def find_cluster(url: str) -> ClusterCopies | None:
