@@ -131,7 +131,7 @@ async def _serve(
     cells = None if role is None else Cells(role, engine, None if owner is None else owner.may_answer)
     broker = Broker(engine, settings, tracing, cells, owner)
     app = build_app(broker)
-    if owner is not None and not await become_owner(owner, settings):
+    if owner is not None and role is not None and not await become_owner(owner, settings, role):
         return ExitCode.CANNOT_START
     # Not before: until this process owns its cell, other nodes answer for it.
     listeners = listeners_of()

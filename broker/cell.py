@@ -6,11 +6,13 @@ Source: docs/cells.md#processes, docs/reference/bucket.md.
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import os
 import signal
 import socket
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +21,7 @@ import msgspec
 import structlog
 
 from broker.cells import Role
+from broker.cluster import Standing, write_standing
 from broker.lifecycle import ExitCode
 from broker.settings import Settings
 from storage import StorageError, cell_folder
@@ -30,6 +33,8 @@ if TYPE_CHECKING:
 _log = structlog.get_logger("broker.cluster")
 
 _PR_SET_PDEATHSIG = 1
+#: How often the process looks whether the node has to be told something new.
+_LOOK_S = 0.1
 
 
 def settings_of(settings: Settings, role: Role) -> Settings:
@@ -89,17 +94,36 @@ def make_owner(settings: Settings, role: Role) -> Owner:
     )
 
 
-async def become_owner(owner: Owner, settings: Settings) -> bool:
+async def become_owner(owner: Owner, settings: Settings, role: Role) -> bool:
     """Own the cell, however long its present owner lives. False: it cannot be served; that is logged."""
     _log.info("cell_waiting")
+    telling = asyncio.create_task(_tell_node(owner, role))
     try:
         await owner.start()
     except Exception as error:  # also what the bucket holds is damaged, or not complete
         reason = error.message if isinstance(error, StorageError) else f"{type(error).__name__}: {error}"
         _log.error("cannot_start", reason=reason, data_dir=str(settings.data_dir.absolute()))
         return False
+    finally:
+        telling.cancel()
     _log.info("cell_taken", generation=owner.generation)
     return True
+
+
+async def _tell_node(owner: Owner, role: Role) -> None:
+    """Write again and again what the process does."""
+    assert role.cell is not None
+    told, since_ms = None, 0
+    while True:
+        state, progress = str(owner.state), round(owner.engine.recovery_progress, 3)
+        if told is None or told[0] != state:
+            since_ms = round(time.time() * 1000)
+        if told != (state, progress):
+            told = state, progress
+            standing = Standing(nonce=role.nonce, state=state, since_ms=since_ms, progress=progress)
+            with suppress(OSError):  # it is for information only
+                write_standing(Path(role.run), role.cell, standing)
+        await asyncio.sleep(_LOOK_S)
 
 
 async def standing(owner: Owner, nonce: str, argument: object) -> dict[str, str | int]:

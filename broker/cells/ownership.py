@@ -21,6 +21,11 @@ class Owner(Protocol):
         """Of its last seal."""
         ...
 
+    @property
+    def state(self) -> str:
+        """What it does: waiting, taking, recovering, owner and others."""
+        ...
+
     def may_answer(self) -> bool:
         """Whether an answer that was computed may be sent."""
         ...

@@ -4,13 +4,25 @@ Source: docs/cells.md.
 """
 
 from broker.cluster.link import RENEW_S, LinkError, LinkTls, from_files, from_secret
-from broker.cluster.members import STEADY_S, Held, Member, cluster_map, successor, to_leave, to_spread, to_take
-from broker.cluster.owners import Address, ClusterMap, NodeEntry, NodeState, Owner, OwnersFile, write_owners
+from broker.cluster.members import (
+    STEADY_S,
+    Held,
+    Member,
+    cluster_map,
+    successor,
+    to_leave,
+    to_spread,
+    to_take,
+    without,
+)
+from broker.cluster.owners import Address, ClusterMap, NodeEntry, NodeState, Owner, OwnersFile, Takeover, write_owners
 from broker.cluster.roll import NameTaken, Roll
+from broker.cluster.standing import WAITING, Standing, read_standing, write_standing
 
 __all__ = [
     "RENEW_S",
     "STEADY_S",
+    "WAITING",
     "Address",
     "ClusterMap",
     "Held",
@@ -23,12 +35,17 @@ __all__ = [
     "Owner",
     "OwnersFile",
     "Roll",
+    "Standing",
+    "Takeover",
     "cluster_map",
     "from_files",
     "from_secret",
+    "read_standing",
     "successor",
     "to_leave",
     "to_spread",
     "to_take",
+    "without",
     "write_owners",
+    "write_standing",
 ]

@@ -9,13 +9,14 @@ Source: docs/cluster.md#nodes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 import msgspec
 import xxhash
 
-from broker.cluster.owners import Address, ClusterMap, NodeEntry, NodeState, Owner
+from broker.cluster.owners import Address, ClusterMap, NodeEntry, NodeState, Owner, Takeover
+from broker.cluster.standing import WAITING, Standing
 
 #: Above these names, one object for each node.
 PREFIX: Final = "members/"
@@ -35,6 +36,8 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
     #: Of the cell, while the process owns it; 0 before.
     generation: int = 0
     ready: bool = False
+    #: What the process does until it is ready. None: it has not said anything yet.
+    standing: Standing | None = None
     http: Address | None = None
     kafka: Address | None = None
 
@@ -79,9 +82,13 @@ def holder(cell: int, members: Members) -> Member | None:
     )
 
 
-def to_take(me: str, cells: int, members: Members) -> list[int]:
-    """The cells that this node starts processes for now: free ones that fall to it, and those that it is offered."""
+def to_take(me: str, cells: int, members: Members, suspects: Collection[str] = ()) -> list[int]:
+    """The cells that this node starts processes for now: free ones that fall to it, and those that it is offered.
+
+    `suspects`: members that may have ended. Their cells count as free, so that processes get ready for them meanwhile.
+    """
     mine = members[me]
+    members = without(suspects, members)
     if mine.draining:
         return []
     offered = {
@@ -99,12 +106,23 @@ def to_take(me: str, cells: int, members: Members) -> list[int]:
         loads[node] += 1
         if node == me:
             taken.append(cell)
-    starting = sum(not each.ready for each in mine.cells.values())
+    starting = sum(not each.ready and not _waits(each) for each in mine.cells.values())
     return [*sorted(offered), *taken[: max(0, AT_ONCE - starting)]]
 
 
-def to_leave(me: str, members: Members) -> list[int]:
+def _waits(held: Held) -> bool:
+    """Whether the process has nothing to do but to see that the owner has ended."""
+    return held.standing is not None and held.standing.state == WAITING
+
+
+def without(suspects: Collection[str], members: Members) -> Members:
+    """The members that are there beyond doubt."""
+    return {name: each for name, each in members.items() if name not in suspects}
+
+
+def to_leave(me: str, members: Members, suspects: Collection[str] = ()) -> list[int]:
     """The cells whose processes this node ends, since another one has them. One that owns its cell ends by itself."""
+    members = without(suspects, members)
     return [
         cell
         for cell, held in members[me].cells.items()
@@ -165,6 +183,15 @@ def cluster_map(
             version=member.version,
         )
 
+    def takeover(cell: int) -> Takeover | None:
+        """By the process that is closest to owning the cell."""
+        found = [each for each in members.values() if cell in each.cells and not each.cells[cell].ready]
+        if not found:
+            return None
+        first = min(found, key=lambda each: (*_order(each.cells[cell].standing), rank(each.node, cell)))
+        standing = first.cells[cell].standing
+        return None if standing is None else Takeover(node=first.node, standing=standing)
+
     nodes = [
         *(entry(each, NodeState.DRAINING if each.draining else NodeState.ALIVE) for each in members.values()),
         *(entry(each, NodeState.SILENT) for each in silent.values()),
@@ -172,5 +199,11 @@ def cluster_map(
     return ClusterMap(
         me=me,
         cells=tuple(owner(cell) for cell in range(cells)),
+        takeovers=tuple(takeover(cell) for cell in range(cells)),
         nodes=tuple(sorted(nodes, key=lambda each: each.node)),
     )
+
+
+def _order(standing: Standing | None) -> tuple[bool, bool, int]:
+    """The process that has got furthest comes first."""
+    return standing is None, standing is None or standing.state == WAITING, 0 if standing is None else standing.since_ms

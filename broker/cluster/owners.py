@@ -16,6 +16,8 @@ from typing import Final
 
 import msgspec
 
+from broker.cluster.standing import Standing
+
 _FILE: Final = "owners.json"
 #: Longer than a tick of a file system's clock.
 _TICK_NS: Final = 100_000_000
@@ -42,6 +44,13 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True):
     #: Where clients reach the cell itself, by HTTP and by the Kafka protocol. None: it has no such port.
     http: Address | None = None
     kafka: Address | None = None
+
+
+class Takeover(msgspec.Struct, frozen=True, kw_only=True):
+    """The process that will own a cell next."""
+
+    node: str
+    standing: Standing
 
 
 class NodeState(enum.StrEnum):
@@ -73,12 +82,18 @@ class ClusterMap(msgspec.Struct, frozen=True, kw_only=True):
     me: str
     #: The owner of each cell, by its number. None: no owner is known.
     cells: tuple[Owner | None, ...]
+    #: The process that waits for each cell or takes it over. None, and absent at the end: none does.
+    takeovers: tuple[Takeover | None, ...] = ()
     #: All nodes that are known, also this one, in the order of their names.
     nodes: tuple[NodeEntry, ...] = ()
 
     def owner(self, cell: int) -> Owner | None:
         """The owner of a cell. None if none is known."""
         return self.cells[cell] if 0 <= cell < len(self.cells) else None
+
+    def takeover(self, cell: int) -> Takeover | None:
+        """The process that waits for a cell or takes it over."""
+        return self.takeovers[cell] if 0 <= cell < len(self.takeovers) else None
 
     def is_local(self, cell: int) -> bool:
         """Whether this node owns the cell."""

@@ -22,8 +22,15 @@ from storage.bucket import Unanswered
 if TYPE_CHECKING:
     from storage.bucket import Bucket
 
-#: Names are listed this often, and in each round while `hurried`.
+#: Names are listed this often, and more often while `hurried`.
 LIST_S: Final = 10.0
+HURRIED_LIST_S: Final = 1.0
+#: A member writes its object every second. It is late if the object has been the same for LATE_S, and a suspect after
+#: SUSPECT_S: others get ready to take its cells over. For a member that was a suspect and came back, that time is
+#: twice as long, up to SILENT_S, until it has not been one for FORGET_S.
+LATE_S: Final = 1.4
+SUSPECT_S: Final = 2.0
+FORGET_S: Final = 600.0
 T = TypeVar("T")
 
 _THREADS: Final = 8
@@ -53,6 +60,12 @@ class Roll:
         self.changed_at = clock()
         self.members: dict[str, Member] = {}
         self.silent: dict[str, Member] = {}
+        #: Those of `members` that may have ended.
+        self.suspects: frozenset[str] = frozenset()
+        self._patience: dict[str, float] = {}
+        self._suspected_at: dict[str, float] = {}
+        #: How long the last round took: members that wait for the store look late.
+        self._took_s = 0.0
 
     async def enter(self, wait_s: float) -> None:
         """Raises NameTaken if another process of this name shows a sign of life within `wait_s`; Unanswered."""
@@ -66,9 +79,10 @@ class Roll:
     async def round(self, mine: Member, *, hurried: bool) -> None:
         """Write this node's object, and read the others'. Raises Unanswered: then nothing new is known of some; and
         NameTaken."""
-        now = self._clock()
+        began = now = self._clock()
+        every_s = HURRIED_LIST_S if hurried else LIST_S
         try:
-            if hurried or self._listed_at is None or now - self._listed_at >= LIST_S:
+            if self._listed_at is None or now - self._listed_at >= every_s:
                 self._names |= {name.removeprefix(PREFIX) for name in await self._call(self._bucket.names, PREFIX)} - {
                     self._node
                 }
@@ -87,6 +101,8 @@ class Roll:
         self.silent = {name: each for name, (each, _) in self._seen.items() if name not in self.members}
         if before != set(self.members):
             self.changed_at = now
+        self._took_s = now - began
+        self._suspect(now)
 
     async def _show(self, mine: Member) -> None:
         if self._count:
@@ -109,6 +125,24 @@ class Roll:
         old = self._seen.get(name)
         if old is None or old[0] != member or self._is_blind:
             self._seen[name] = member, self._clock()
+
+    def _suspect(self, now: float) -> None:
+        found: set[str] = set()
+        for name in self.members:
+            patience_s = self._patience.get(name, SUSPECT_S)
+            if self.age_s(name) >= patience_s + 2 * self._took_s:
+                found.add(name)
+                self._suspected_at[name] = now
+            elif name in self.suspects:
+                self._patience[name] = min(SILENT_S, 2 * patience_s)
+            elif now - self._suspected_at.get(name, now) >= FORGET_S:
+                self._patience.pop(name, None)
+        self.suspects = frozenset(found)
+
+    @property
+    def is_anyone_late(self) -> bool:
+        """Whether the object of a member has not changed when it should have."""
+        return any(self.age_s(name) >= LATE_S for name in self.members)
 
     def age_s(self, node: str) -> float:
         """Seconds since the object of a node changed last; 0 for this node, and for one that is not known."""

@@ -27,6 +27,7 @@ from broker.telemetry import METRICS, as_text, process
 from storage import Sample, ShuttingDown
 
 if TYPE_CHECKING:
+    from broker.cluster import Owner
     from broker.gateway.forward import Forwarder
     from broker.gateway.gateway import Gateway
 
@@ -34,6 +35,8 @@ _TEXT: Final = b"text/plain; version=0.0.4; charset=utf-8"
 #: How often the cells are asked for their state, and how long one may take to answer.
 LOOK_S: Final = 1.0
 PATIENCE_S: Final = 2.0
+#: How often it is looked at whether a cell has another owner.
+NOTICE_S: Final = 0.1
 #: Bytes of samples that get their label before other requests run.
 _SLICE_BYTES: Final = 64 * 1024
 _NAME: Final = re.compile(rb"^([a-zA-Z_:][a-zA-Z0-9_:]*)(\{?)", re.MULTILINE)
@@ -54,10 +57,29 @@ class Status:
 
     async def watch(self) -> None:
         """Ask the cells for their state again and again, forever."""
+        async with asyncio.TaskGroup() as following:
+            for cell in self._gateway.upstreams:
+                following.create_task(self._follow(cell.number))
+            await self._read_restarts()
+
+    async def _read_restarts(self) -> None:
         while True:
             self._gateway.restarts = read_restarts(self._gateway.run_folder)
-            await asyncio.gather(*(self._look(cell.number) for cell in self._gateway.upstreams))
             await asyncio.sleep(LOOK_S)
+
+    async def _follow(self, number: int) -> None:
+        """Ask one cell again and again, and at once when it has another owner."""
+        while True:
+            owner = self._owner(number)
+            await self._look(number)
+            for _ in range(round(LOOK_S / NOTICE_S)):
+                if self._owner(number) != owner:
+                    break
+                await asyncio.sleep(NOTICE_S)
+
+    def _owner(self, number: int) -> Owner | None:
+        known = None if self._gateway.cluster is None else self._gateway.cluster.read()
+        return None if known is None else known.owner(number)
 
     async def _look(self, number: int) -> None:
         try:
@@ -118,10 +140,23 @@ class Status:
         known = None if gateway.cluster is None else gateway.cluster.read()
         cells: list[dict[str, Any]] = []
         for number, state in enumerate(gateway.states):
-            cell = {"cell": number, "state": state, "restarts": gateway.restarts.get(f"cell-{number:02d}", 0)}
+            cell: dict[str, Any] = {
+                "cell": number,
+                "state": state,
+                "restarts": gateway.restarts.get(f"cell-{number:02d}", 0),
+            }
             owner = None if known is None else known.owner(number)
             if owner is not None:
                 cell |= {"node": owner.node, "generation": owner.generation}
+            takeover = None if known is None else known.takeover(number)
+            if takeover is not None:
+                standing = takeover.standing
+                cell["takeover"] = {
+                    "node": takeover.node,
+                    "state": standing.state,
+                    "since_ms": standing.since_ms,
+                    "progress": standing.progress,
+                }
             cells.append(cell)
         return cells
 

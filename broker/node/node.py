@@ -1,7 +1,7 @@
 """Runs a node of a cluster: the gateways, and a process for each cell that the node owns just now or waits for.
 
-    read what the cluster is → probe the store → gateways → each second: show a sign of life, look at the other members,
-    start and end processes of cells → [signal] give the cells away → gateways end → cells end
+    read what the cluster is → probe the store → relay, gateways → each second: show a sign of life, look at the other
+    members, start and end processes of cells → [signal] give the cells away → gateways end → cells end → relay ends
 
 It handles no request, and decides nothing that the safety of writes depends on: each process finds out from the bucket
 whether it owns its cell.
@@ -17,10 +17,10 @@ import secrets
 import signal
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import structlog
@@ -36,10 +36,12 @@ from broker.cluster import (
     NameTaken,
     Roll,
     cluster_map,
+    read_standing,
     successor,
     to_leave,
     to_spread,
     to_take,
+    without,
     write_owners,
 )
 from broker.kafka import listen_for_kafka
@@ -49,7 +51,7 @@ from broker.settings import Advertised, Settings
 from broker.supervisor import BACKLOG, Child, backoff_after, command, module_name, sockets_folder
 from broker.telemetry import EXTEND, Notifier
 from storage import StorageError
-from storage.bucket import Location, StoreRefused, Unanswered, open_location, parse_location, probe
+from storage.bucket import Location, StoreRefused, Unanswered, open_location, parse_location, probe, sign
 from storage.cells.founding import look_at_cluster
 from storage.platform import PosixFileSystem, take_lock
 
@@ -133,7 +135,8 @@ class Node:
             self._refuse_directory(root)
             cluster = await asyncio.to_thread(look_at_cluster, self._location)
             await asyncio.to_thread(probe, lambda: open_location(self._location), "probe", self._nonce)
-            roll = Roll(open_location(self._location, TIMEOUT_S), self._me, self._nonce)
+            self._bucket = open_location(self._location, TIMEOUT_S)
+            roll = Roll(self._bucket, self._me, self._nonce)
             await roll.enter(ENTER_S)
             return await self._run(root, cluster.cluster_id, cluster.cells, roll)
         except (StorageError, OSError, StoreRefused, Unanswered, NameTaken) as error:
@@ -216,18 +219,22 @@ class Node:
 
     async def _wind_down(self, roll: Roll) -> None:
         self._notifier.notify("STOPPING=1", "STATUS=Stopping.", EXTEND)
-        for child, _ in self._children:
-            child.stop()
-        for child, task in self._children:
-            if child.process is None or child.process.returncode is not None:
-                task.cancel()
-        await asyncio.gather(*(task for _, task in self._children), return_exceptions=True)
+        relay, *gateways = self._children
+        await self._end(gateways)
         for each in self._cells.values():
             each.signal(signal.SIGTERM)
         await asyncio.gather(*self._watching, return_exceptions=True)
+        await self._end([relay])  # until here, cells that drain could call those of other nodes
         with suppress(Unanswered):
             await roll.leave()
         await self._peers.close()
+
+    async def _end(self, children: list[tuple[Child, asyncio.Task[None]]]) -> None:
+        for child, task in children:
+            child.stop()
+            if child.process is None or child.process.returncode is not None:
+                task.cancel()
+        await asyncio.gather(*(task for _, task in children), return_exceptions=True)
 
     def _start_child(self, child: Child) -> None:
         task = asyncio.create_task(child.run(), name=child.name)
@@ -276,11 +283,16 @@ class Node:
                 was_whole = whole
                 if at - began >= FIRST_TAKE_S or stopping:
                     await self._act(roll)
-            hurried = stopping or bool(self._offers) or any(not each.ready for each in self._cells.values())
+            hurried = stopping or bool(self._offers) or roll.is_anyone_late or self._is_anyone_starting(roll)
             left = at + (HURRIED_S if hurried else EVERY_S) - loop.time()
             waiting = self._hurry if stopping else self._stop
             with suppress(TimeoutError):
                 await asyncio.wait_for(waiting.wait(), max(0.0, left))
+
+    def _is_anyone_starting(self, roll: Roll) -> bool:
+        """Whether a process here or at another node will own a cell soon."""
+        others = any(not held.ready for each in roll.members.values() for held in each.cells.values())
+        return others or any(not each.ready for each in self._cells.values())
 
     def _member(self, *, draining: bool) -> Member:
         return Member(
@@ -300,6 +312,7 @@ class Node:
             nonce=each.nonce,
             generation=each.generation,
             ready=each.ready,
+            standing=None if each.ready else read_standing(Path(self._role.run), each.cell, each.nonce),
             http=self._address(settings.cell_advertised, settings.host, http, each.cell),
             kafka=self._address(settings.kafka_advertised, settings.kafka_host or settings.host, kafka, each.cell),
         )
@@ -332,12 +345,12 @@ class Node:
         now = asyncio.get_running_loop().time()
         mine = self._member(draining=self._stop.is_set())
         members = {**roll.members, self._me: mine}
-        for cell in to_leave(self._me, members):
+        for cell in to_leave(self._me, members, roll.suspects):
             self._cells[cell].signal(signal.SIGTERM)
-        for cell in to_take(self._me, self._role.count, members):
+        for cell in to_take(self._me, self._role.count, members, roll.suspects):
             if cell not in self._cells and self._waits.get(cell, (0.0, 0.0))[1] <= now:
                 await self._start_cell(cell)
-        self._offer(roll, members, now)
+        self._offer(roll, without(roll.suspects, members), now)
         for cell, node in self._offers.items():
             each, to = self._cells[cell], members.get(node)
             waiting = None if to is None else to.cells.get(cell)
@@ -347,7 +360,7 @@ class Node:
                 with suppress(PeerUnavailable):
                     await self._peers.call(cell, "give", waiting.nonce, timeout_s=CALL_S)
 
-    def _offer(self, roll: Roll, members: dict[str, Member], now: float) -> None:
+    def _offer(self, roll: Roll, members: Mapping[str, Member], now: float) -> None:
         self._offers = {
             cell: node
             for cell, node in self._offers.items()
@@ -381,12 +394,23 @@ class Node:
         )
         each = CellProcess(cell, process, role.nonce, asyncio.get_running_loop().time())
         self._cells[cell] = each
-        task = asyncio.create_task(self._watch(each), name=f"cell-{cell:02d}")
+        self._watch_over(self._watch(each), f"cell-{cell:02d}")
+
+    def _watch_over(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        task = asyncio.create_task(work, name=name)
         self._watching.add(task)
         task.add_done_callback(self._watching.discard)
 
+    async def _forget(self, nonce: str) -> None:
+        """Delete the sign of life of a process that has ended before it owned its cell, so that it can show no other.
+        Those of owners are deleted by the next owners, and others look at them until then."""
+        with suppress(Unanswered):
+            await asyncio.to_thread(self._bucket.delete, [sign(nonce)])
+
     async def _watch(self, each: CellProcess) -> None:
         code = await each.process.wait()
+        if not each.ready:
+            self._watch_over(self._forget(each.nonce), f"forget-{each.cell:02d}")
         cell, now = each.cell, asyncio.get_running_loop().time()
         del self._cells[cell]
         self._offers.pop(cell, None)

@@ -28,7 +28,7 @@ from storage.bucket.location import Location, open_location, parse_location
 from storage.bucket.log_file import Body, SlotFileSystem, lay_out
 from storage.bucket.probe import StoreRefused, probe
 from storage.bucket.requests import Steps, Unanswered, delete, get_patiently
-from storage.bucket.signs import TTL_S, OwnTime, show_first, show_signs
+from storage.bucket.signs import TTL_S, OwnTime, forget_signs, show_first, show_signs
 from storage.bucket.slot import ANYONE, DamagedSlot, Seal
 from storage.bucket.slots import Fenced, GivenUp, Slots
 from storage.bucket.takeover import Candidate, CellMissing, Taken, begin_cell, read_cell, take_over
@@ -68,6 +68,7 @@ __all__ = [
     "check_clock",
     "check_slot",
     "delete",
+    "forget_signs",
     "found",
     "get_patiently",
     "head_of",

@@ -23,7 +23,7 @@ from typing import Final
 import msgspec
 
 from storage.bucket import keys
-from storage.bucket.requests import Steps, Unanswered, get, now, put, wait
+from storage.bucket.requests import Steps, Unanswered, delete, get, now, put, wait
 
 TTL_S: Final = 5.0
 MARGIN_S: Final = 1.0
@@ -100,6 +100,17 @@ def show_signs(node: str, nonce: str, times: list[OwnTime], every_s: float = EVE
                 each.stored(sent_at, at)
         left = sent_at + every_s - (yield from now())
         yield from wait(max(0.0, left))
+
+
+def forget_signs(nonces: set[str]) -> Steps[None]:
+    """Delete the signs of processes that have owned a cell, when another one has sealed behind them. Raises Unanswered.
+
+    At any time, however late: a process that another one has followed can seal nothing any more, so nobody judges its
+    sign again. That is not true of a process that has not owned its cell yet. If others looked only before its sign
+    was stored and after it was deleted, they would seal although its time is not over.
+    """
+    if nonces:
+        yield from delete(*sorted(map(keys.sign, nonces)))
 
 
 def is_gone(nonce: str, ttl_s: float = TTL_S, *, unless: str = "") -> Steps[bool]:

@@ -81,6 +81,11 @@ class Taken(msgspec.Struct, frozen=True):
     #: The last seal in front of the base's redo slot, and those behind it, in order.
     recent_seals: tuple[Seal, ...]
 
+    @property
+    def former(self) -> set[str]:
+        """The nonces of processes that have owned the cell before."""
+        return {each.nonce for each in self.recent_seals} - {self.seal.nonce}
+
 
 class Log(msgspec.Struct):
     """The part of a log that was read: up to `end`, the first missing slot."""

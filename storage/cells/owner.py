@@ -63,6 +63,7 @@ from storage.bucket import (
     check_clock,
     check_slot,
     delete,
+    forget_signs,
     get_patiently,
     newest_head,
     put_base,
@@ -208,7 +209,12 @@ class CellOwner:
         except BaseException:
             await self._stop()
             raise
-        for name, work in (("bases", self._put_bases()), ("checks", self._keep_checking())):
+        works = {
+            "bases": self._put_bases(),
+            "checks": self._keep_checking(),
+            "signs-of-others": self._forget(taken.former),
+        }
+        for name, work in works.items():
             self._tasks.append(asyncio.create_task(work, name=f"storage-{name}"))
         if self.state is State.RECOVERING:
             self.state = State.OWNER
@@ -369,6 +375,14 @@ class CellOwner:
         while True:
             await self._clock.sleep(CHECK_S)
             await self.check()
+
+    async def _forget(self, former: set[str]) -> None:
+        """Delete the signs of the owners before, which were killed or ended without a reason to do it themselves."""
+        while True:
+            try:
+                return await asyncio.to_thread(self._driver.run, forget_signs(former))
+            except Unanswered:
+                await self._clock.sleep(CHECK_S)
 
     async def check(self) -> None:
         """Read a slot of this process back, and compare the clock with the store's. The cell is lost if something is

@@ -68,6 +68,19 @@ def test_a_cell_that_is_away_is_exit_status_3(fake: FakeBroker, fake_url: str) -
     assert "   1  down " in result.stdout
 
 
+def test_a_cell_that_is_taken_over_says_by_whom_and_how_far(fake: FakeBroker, fake_url: str) -> None:
+    found = _cluster("down", "starting", "ready")
+    for cell, state in enumerate(("waiting", "recovering", "waiting")):
+        found["cells"][cell]["takeover"] = {"node": "b", "state": state, "since_ms": 1_700_000_000_000, "progress": 0.5}
+    fake.troubles += [_answers(found)] * 2
+    result = CliRunner().invoke(app, ["cluster", "status", "--url", fake_url])
+    assert [line[6:33].strip() for line in result.stdout.splitlines()[2:5]] == [
+        "down (b: waiting)", "starting (b: recovering 50%)"[:27], "ready",
+    ]  # fmt: skip
+    result = CliRunner().invoke(app, ["cluster", "status", "--json", "--url", fake_url])
+    assert json.loads(result.stdout) == found
+
+
 def test_json_output_is_the_answer_of_the_gateway(fake: FakeBroker, fake_url: str) -> None:
     fake.troubles.append(_answers(_cluster("ready", "starting")))
     result = CliRunner().invoke(app, ["cluster", "status", "--json", "--url", fake_url])

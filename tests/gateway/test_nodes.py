@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, Producer
 from websockets.asyncio.client import connect
 
 from broker.cells import PeerUnavailable
-from broker.cluster import LinkTls, from_secret
+from broker.cluster import LinkTls, Standing, Takeover, from_secret
 from broker.gateway.state import State
 from tests.support.nodes_in_process import NodeInProcess, nodes
 from topics_client import AsyncClient
@@ -99,6 +99,30 @@ async def test_the_answers_name_nodes_owners_and_addresses(tmp_path: Path) -> No
         assert not {"node", "generation", "http", "kafka"} & found["cells"][2].keys()
         metrics = (await client.get("/v0/metrics")).text
         assert 'topics_cluster_links{cell="gateway",direction="out"}' in metrics
+
+
+async def test_a_cell_that_waits_or_recovers_says_so(tmp_path: Path) -> None:
+    standing = Standing(nonce="00", state="recovering", since_ms=1_700_000_000_000, progress=0.25)
+    async with nodes(tmp_path, 2) as made, client_of(made.nodes[0]) as client:
+        made.tell(None, Takeover(node="node-0", standing=standing))
+        for path in ("/v0/cluster", "/v0/health"):
+            first, second = (await client.get(path)).json()["cells"]
+            assert "takeover" not in first
+            assert second["takeover"] == {
+                "node": "node-0", "state": "recovering", "since_ms": 1_700_000_000_000, "progress": 0.25,
+            }  # fmt: skip
+
+
+async def test_the_state_of_a_cell_changes_with_its_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker.gateway.status.LOOK_S", 3600.0)
+    async with nodes(tmp_path, 2) as made:
+        states = made.nodes[0].gateway.states
+        await until(lambda: states == [State.READY, State.READY])
+        await made.stop_cell(1)
+        made.tell()
+        await until(lambda: states == [State.READY, State.DOWN])
+        await made.start_cell(1, 0)
+        await until(lambda: states == [State.READY, State.READY])
 
 
 async def test_a_request_for_a_cell_without_an_owner_has_done_nothing(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from typing import Any
 from storage.bucket import keys
 from storage.bucket.base import BaseTaken, Manifest, Trimmer, put_base, put_object
 from storage.bucket.requests import Steps, Unanswered, get, now, wait
-from storage.bucket.signs import OwnTime, show_signs
+from storage.bucket.signs import OwnTime, forget_signs, show_signs
 from storage.bucket.slot import ANYONE
 from storage.bucket.slots import Fenced, GivenUp, Slots
 from storage.bucket.takeover import Candidate, Taken, begin_cell, take_over
@@ -206,6 +206,7 @@ class Member:
         cell.loose = {each: loose for each, loose in cell.loose.items() if each not in cell.gone}
         self.numbers = numbers
         if self.serve:
+            process.spawn(forget_signs(taken.former), failed=lambda _: None)
             process.spawn(self._answer_reads(), failed=self._failed)
             self.base_number, self.redo = taken.base.head.number, taken.base.head.redo
             self.trimmer = Trimmer(NAME, taken.base)

@@ -42,7 +42,7 @@ SECTIONS: Final[tuple[tuple[str, str, tuple[str, ...]], ...]] = (
             "NewRecord", "Record", "Tombstone", "Diff", "Appended", "Watched", "TopicState", "PartitionState",
             "TopicSummary", "QueueSummary", "TopicPut", "TopicDeleted", "RecordsDeleted", "Job", "Claimed", "Settled",
             "JobSummary", "Paused", "Purged", "Redriven", "Router", "RouterPut", "RouterDeleted", "ConsumerState",
-            "ConsumerPut", "ConsumerRead", "ConsumerDeleted", "Cluster", "Cell", "ClusterNode", "Gateway",
+            "ConsumerPut", "ConsumerRead", "ConsumerDeleted", "Cluster", "Cell", "Takeover", "ClusterNode", "Gateway",
             "Health", "Ready",
         ),
     ),

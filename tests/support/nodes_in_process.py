@@ -14,7 +14,7 @@ from typing import Any
 from broker.api import build_app
 from broker.cell import listen_at, plain_settings, settings_of
 from broker.cells import Cells, Role, home_cell
-from broker.cluster import Address, ClusterMap, LinkTls, NodeEntry, NodeState, Owner, OwnersFile, write_owners
+from broker.cluster import Address, ClusterMap, LinkTls, NodeEntry, NodeState, Owner, OwnersFile, Takeover, write_owners
 from broker.gateway import Gateway, GatewayApp, HotForwards
 from broker.kafka.port import Port
 from broker.net import listen
@@ -156,8 +156,8 @@ class NodesInProcess:
         await self.stop_cell(cell)
         await self.start_cell(cell, node)
 
-    def tell(self) -> None:
-        """Write to all nodes who owns the cells now."""
+    def tell(self, *takeovers: Takeover | None) -> None:
+        """Write to all nodes who owns the cells now. `takeovers`: of cells 0, 1 and so on."""
         owners = [
             self.running[cell].owner(self._generations[cell]) if cell in self.running else None
             for cell in range(self.count)
@@ -173,7 +173,7 @@ class NodesInProcess:
             for each in self.nodes
         )
         for node in self.nodes:
-            write_owners(node.run, ClusterMap(me=node.name, cells=tuple(owners), nodes=entries))
+            write_owners(node.run, ClusterMap(me=node.name, cells=tuple(owners), takeovers=takeovers, nodes=entries))
 
     async def stop(self) -> None:
         for cell in [*self.running]:

@@ -4,7 +4,20 @@ from __future__ import annotations
 
 import msgspec
 
-from broker.cluster import Address, Held, Member, NodeState, cluster_map, successor, to_leave, to_spread, to_take
+from broker.cluster import (
+    WAITING,
+    Address,
+    Held,
+    Member,
+    NodeState,
+    Standing,
+    Takeover,
+    cluster_map,
+    successor,
+    to_leave,
+    to_spread,
+    to_take,
+)
 
 HERE = Address("127.0.0.1", 4300)
 
@@ -12,6 +25,14 @@ HERE = Address("127.0.0.1", 4300)
 def held(generation: int = 0) -> Held:
     """A cell that its process owns, or waits for without a generation."""
     return Held(nonce="00", generation=generation, ready=generation > 0)
+
+
+def standing(state: str, since_ms: int = 0) -> Standing:
+    return Standing(nonce="00", state=state, since_ms=since_ms)
+
+
+def coming(state: str, since_ms: int = 0) -> Held:
+    return Held(nonce="00", standing=standing(state, since_ms))
 
 
 def members(**cells: dict[int, Held]) -> dict[str, Member]:
@@ -33,6 +54,29 @@ def test_a_node_takes_two_cells_at_a_time() -> None:
     assert len(to_take("a", 6, members(a={}))) == 2
     assert to_take("a", 6, members(a={0: held(), 1: held()})) == []
     assert len(to_take("a", 6, members(a={0: held(1), 1: held()}))) == 1
+
+
+def test_a_process_that_only_waits_does_not_count_among_those_that_start() -> None:
+    assert len(to_take("a", 6, members(a={0: coming(WAITING), 1: coming(WAITING)}))) == 2
+    assert len(to_take("a", 6, members(a={0: coming(WAITING), 1: coming("taking")}))) == 1
+
+
+def test_the_others_get_ready_for_the_cells_of_a_suspect_and_stop_when_it_is_back() -> None:
+    found = members(a={0: held(3), 1: held(2)}, b={2: held(1)}, c={3: held(1)})
+    assert [to_take(name, 4, found) for name in "bc"] == [[], []]
+    taken = [to_take(name, 4, found, {"a"}) for name in "bc"]
+    assert sorted([*taken[0], *taken[1]]) == [0, 1]
+    assert [len(each) for each in taken] == [1, 1]
+    [cell] = taken[0]
+    ready = changed(found, "b", cells={2: held(1), cell: coming(WAITING)})
+    assert to_take("b", 4, ready, {"a"}) == []
+    assert to_leave("b", ready, {"a"}) == []
+    assert to_leave("b", ready) == [cell]
+
+
+def test_of_two_that_got_ready_for_a_suspect_one_goes_on() -> None:
+    found = members(a={0: held(3)}, b={0: coming(WAITING)}, c={0: coming(WAITING)})
+    assert sorted([*to_leave("b", found, {"a"}), *to_leave("c", found, {"a"})]) == [0]
 
 
 def test_a_draining_node_takes_nothing_and_gets_nothing() -> None:
@@ -80,3 +124,14 @@ def test_the_map_has_owners_that_serve_and_the_state_of_each_node() -> None:
     states = {each.node: each.state for each in known.nodes}
     assert states == {"a": NodeState.ALIVE, "b": NodeState.DRAINING, "c": NodeState.SILENT}
     assert [each.seen_at_ms for each in known.nodes] == [1000, 2000, 3000]
+
+
+def test_the_map_shows_the_process_that_is_closest_to_owning_a_cell() -> None:
+    found = members(
+        a={0: held(2), 1: held()}, b={0: coming(WAITING), 1: coming(WAITING, 5)}, c={1: coming("taking", 9)}
+    )
+    known = cluster_map("a", 3, found, {}, lambda _: 0)
+    assert known.takeover(0) == Takeover(node="b", standing=standing(WAITING))
+    assert known.takeover(1) == Takeover(node="c", standing=standing("taking", 9))
+    assert known.takeover(2) is None
+    assert cluster_map("a", 2, members(a={1: held()}), {}, lambda _: 0).takeover(1) is None, "it has said nothing yet"

@@ -6,7 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from broker.cluster import Address, ClusterMap, NodeEntry, NodeState, Owner, OwnersFile, write_owners
+from broker.cluster import (
+    Address,
+    ClusterMap,
+    NodeEntry,
+    NodeState,
+    Owner,
+    OwnersFile,
+    Standing,
+    read_standing,
+    write_owners,
+    write_standing,
+)
 
 
 def owner(node: str, generation: int = 1) -> Owner:
@@ -90,3 +101,15 @@ def test_a_cell_is_local_if_this_node_owns_it() -> None:
 )
 def test_an_address_is_shown_as_urls_have_it(host: str, shown: str) -> None:
     assert str(Address(host, 1)) == shown
+
+
+def test_a_node_reads_what_its_process_wrote_and_not_what_one_before_it_wrote(tmp_path: Path) -> None:
+    assert read_standing(tmp_path, 3, "aa") is None
+    for progress in (0.0, 0.5):
+        written = Standing(nonce="aa", state="recovering", since_ms=1_700_000_000_000, progress=progress)
+        write_standing(tmp_path, 3, written)
+        assert read_standing(tmp_path, 3, "aa") == written
+    assert read_standing(tmp_path, 3, "bb") is None
+    assert read_standing(tmp_path, 4, "aa") is None
+    (tmp_path / "cell-03.standing").write_text("{")
+    assert read_standing(tmp_path, 3, "aa") is None

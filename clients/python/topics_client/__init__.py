@@ -76,6 +76,7 @@ if TYPE_CHECKING:
         RecordsDeleted,
         Redriven,
         Settled,
+        Takeover,
         Tombstone,
         TopicDeleted,
         TopicPut,
@@ -159,6 +160,7 @@ __all__ = [
     "Settled",
     "StorageFull",
     "Stored",
+    "Takeover",
     "Throttled",
     "Tombstone",
     "TopicDeleted",
@@ -204,7 +206,7 @@ _MODULES = {
         Appended Cell Claimed Cluster ClusterNode Diff Gateway Health Job JobSummary
         NewRecord PartitionState Paused Purged Ready Record
         RecordsDeleted Redriven Settled Tombstone TopicDeleted TopicPut
-        QueueSummary TopicSettings TopicState TopicSummary Watched
+        QueueSummary Takeover TopicSettings TopicState TopicSummary Watched
     """,
     "workers": "Backoff JobContext Worker",
 }

@@ -354,11 +354,22 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     cell: int | None = None
 
 
+class Takeover(msgspec.Struct, frozen=True, kw_only=True):
+    """The process that will own a cell of a cluster next. `state`: waiting (for the end of the present owner), taking
+    (what is in the bucket), or recovering. `since_ms`: when that began, in milliseconds since 1970, by the clock of
+    `node`. `progress`: the share of the log that it has replayed."""
+
+    node: str
+    state: str
+    since_ms: int = 0
+    progress: float = 0.0
+
+
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
     """One cell of a set. `state`: ready, starting or down, as it was found last. `restarts`: how often its process was
     started again since the start of the set. `http`: the URL for clients that go to it directly, `kafka`: host:port for
     Kafka clients; None if it has no such port. In a cluster, `node` owns it, and `generation` grows when the owner
-    changes; None if no owner is known."""
+    changes; None if no owner is known. `takeover`: the process that will own it next; None if there is none."""
 
     cell: int
     state: str
@@ -367,6 +378,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     kafka: str | None = None
     node: str | None = None
     generation: int | None = None
+    takeover: Takeover | None = None
 
 
 class ClusterNode(msgspec.Struct, frozen=True, kw_only=True):

@@ -23,7 +23,7 @@ from topics_client.commands.terminal import (
     show,
 )
 from topics_client.errors import NotFound
-from topics_client.values import Cluster
+from topics_client.values import Cell, Cluster
 
 cluster = Group("cluster", "Show a set of cells.", EXIT_CODES_HELP)
 
@@ -54,7 +54,7 @@ def status(as_json: JsonOption = False, reach: Reach = ANY) -> None:
                 generation = "-" if cell.generation is None else f"{cell.generation:,}"
                 table.add_row(
                     str(cell.cell),
-                    printable(cell.state),
+                    printable(_state(cell)),
                     f"{cell.restarts:,}",
                     *((printable(cell.node or "-"), generation) if found.nodes else ()),
                     printable(cell.http or "-"),
@@ -79,6 +79,14 @@ def status(as_json: JsonOption = False, reach: Reach = ANY) -> None:
                 show(nodes)
         if any(cell.state != "ready" for cell in found.cells):
             raise Exit(ExitCode.UNREACHABLE)
+
+
+def _state(cell: Cell) -> str:
+    """Of a cell that is not ready: with what is done about it."""
+    if cell.takeover is None or cell.state == "ready":
+        return cell.state
+    progress = f" {cell.takeover.progress:.0%}" if cell.takeover.state == "recovering" else ""
+    return f"{cell.state} ({cell.takeover.node}: {cell.takeover.state}{progress})"
 
 
 def _given(found: Cluster) -> dict[str, Any]:

@@ -134,6 +134,17 @@ async def test_what_an_owner_acknowledged_is_there_for_the_next_on_another_machi
     await second.engine.append("events", [record({"n": 30})])
 
 
+async def test_the_next_owner_deletes_the_signs_of_those_before_it(
+    bucket: Bucket, tmp_path: Path, owners: list[CellOwner]
+) -> None:
+    for _ in range(2):
+        killed = await taken(bucket, tmp_path, owners)
+        await killed.abandon()
+    assert bucket.names("nodes/")
+    await taken(bucket, tmp_path, owners)
+    await until(lambda: len(bucket.names("nodes/")) == 1)
+
+
 async def test_a_start_that_does_not_wait_leaves_a_living_owner_alone(
     bucket: Bucket, tmp_path: Path, owners: list[CellOwner]
 ) -> None:
