@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import threading
 import time
@@ -22,14 +23,15 @@ _MOST_AT_ONCE: Final = 5
 _JSON: Final = {"Content-Type": "application/json"}
 #: Answers that say that a request was not carried out: it may be repeated.
 _AGAIN: Final = frozenset({429, 503})
+_numbers = itertools.count()
 
 
 class Service:
     """The set. `over`: no more is written; `written`: all writes have been answered."""
 
-    def __init__(self, host: str, port: int) -> None:
-        self.host = host
-        self.port = port
+    def __init__(self, *addresses: tuple[str, int]) -> None:
+        """`addresses`: of the gateways. Each client stays at one until that one does not answer."""
+        self.addresses = [*addresses]
         self.over = threading.Event()
         self.written = threading.Event()
         self.answers = 0
@@ -52,6 +54,7 @@ class Calls:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._connection: HTTPConnection | None = None
+        self._at = next(_numbers)
 
     def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
         """Until something was done or refused for good: (status, answer). Raises Unknown."""
@@ -77,7 +80,8 @@ class Calls:
         sent = False
         try:
             if self._connection is None:
-                connection = HTTPConnection(self._service.host, self._service.port, timeout=_WAIT_S)
+                host, port = self._service.addresses[self._at % len(self._service.addresses)]
+                connection = HTTPConnection(host, port, timeout=_WAIT_S)
                 connection.connect()
                 self._connection = connection
             sent = True
@@ -87,6 +91,7 @@ class Calls:
             answer = self._connection.getresponse()
             return answer.status, msgspec.json.decode(answer.read())
         except (OSError, HTTPException) as error:
+            self._at += 1
             if self._connection is not None:
                 self._connection.close()
                 self._connection = None

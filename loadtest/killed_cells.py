@@ -27,7 +27,7 @@ import msgspec
 
 from loadtest import killed_actors
 from loadtest.killed_actors import Actor, Calls, Consumer, Producer, Service, Worker, put
-from loadtest.mixed_ledger import Stamp, Topic, Verdict, judge
+from loadtest.mixed_ledger import Topic, Verdict, judge
 from loadtest.own_broker import BrokerFailed, OwnBroker, add_set
 from loadtest.report import keep
 from storage import home_cell
@@ -111,47 +111,72 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-class Run:
-    """One run, from an empty set to the verdict."""
+class Load:
+    """The clients of a run, and what they have noted."""
 
-    def __init__(self, own: OwnBroker, options: argparse.Namespace) -> None:
-        self._own = own
+    def __init__(
+        self,
+        service: Service,
+        options: argparse.Namespace,
+        dice: random.Random,
+        check: Callable[[str], BrokerFailed | None],
+    ) -> None:
+        """`check`: what is wrong with the service. With an argument: the load waits for that in vain."""
+        self._service = service
         self._options = options
-        self._dice = random.Random(options.seed)
-        self._service = Service(own.host, own.port)
+        self._dice = dice
+        self._check = check
+        self._actors: list[Actor] = []
         self._topics: dict[str, Topic] = {}
         self._queues: list[str] = []
         self._dead: dict[str, str] = {}
         self._routed: dict[str, str] = {}
-        self._left_out: list[str] = []
-        self._killed: list[str] = []
+        #: What the service refuses, with the reason.
+        self.left_out: list[str] = []
 
-    def run(self) -> Outcome:
-        print(f"seed {self._options.seed}", flush=True)
-        begin = time.monotonic()
-        actors = self._prepare()
-        for actor in actors:
+    def begin(self) -> None:
+        """Make the topics, and start the clients."""
+        self._prepare()
+        for actor in self._actors:
             actor.start()
-        try:
-            for _ in range(self._options.kills):
-                self._kill()
-        finally:
-            self._service.over.set()
-        self._finish(actors)
-        held = {name: self._contents(name) for name in (*self._topics, *self._dead.values(), *self._routed)}
-        return Outcome(
-            verdict=judge(self._topics, held, queues=self._queues, dead=self._dead, routed=self._routed),
-            cells=self._options.cells,
-            kills=len(self._killed),
-            killed_cells=sum("cell" in each for each in self._killed),
-            cut=self._service.cut,
-            seconds=time.monotonic() - begin,
-            left_out=self._left_out,
-        )
 
-    def _prepare(self) -> list[Actor]:
+    def go_on(self, answers: int) -> None:
+        """Until there are so many more answers."""
+        wanted = self._service.answers + answers
+        self.until(lambda: self._service.answers >= wanted, "the load does not go on")
+
+    def until(self, condition: Callable[[], bool], what: str) -> None:
+        """Raises BrokerFailed."""
+        deadline = time.monotonic() + _CALM_WITHIN_S
+        while not condition():
+            late = time.monotonic() > deadline
+            error = self._check(f"is not as it should be after {_CALM_WITHIN_S:.0f} s: {what}" if late else "")
+            if error is not None:
+                raise error
+            time.sleep(_LOOK_AGAIN_S)
+
+    def end(self) -> Verdict:
+        """No more faults: producers end, then whoever reads what they wrote. Then everything is read."""
+        for kind in (Producer, Worker, Consumer):
+            if kind is Worker:
+                self._service.written.set()
+            for actor in self._actors:
+                if isinstance(actor, kind):
+                    actor.thread.join(_CALM_WITHIN_S)
+                    if actor.error is not None or actor.thread.is_alive():
+                        error = self._check(f"left {actor.name} with {actor.error or 'work to do'!r}")
+                        assert error is not None
+                        raise error from actor.error
+        calls = Calls(self._service)
+        for dest in self._routed:
+            self.until(lambda dest=dest: killed_actors.lag(calls, f"to-{dest}") == 0, f"to-{dest} lags behind")
+        names = (*self._topics, *self._dead.values(), *self._routed)
+        held = {name: killed_actors.contents(calls, name) for name in names}
+        return judge(self._topics, held, queues=self._queues, dead=self._dead, routed=self._routed)
+
+    def _prepare(self) -> None:
         calls, cells = Calls(self._service), self._options.cells
-        actors: list[Actor] = []
+        actors = self._actors
         for number in range(cells * self._options.each):
             here, there = number % cells, (number + 1) % cells
             log = _name("log", here, cells, number)
@@ -177,54 +202,60 @@ class Run:
             ]
             actors += [producer, *workers]
             self._route(calls, log, _name("copy", there, cells, number))
-        return actors
 
     def _route(self, calls: Calls, source: str, dest: str) -> None:
         status, answer = calls.ask("PUT", f"/v0/routers/to-{dest}", {"source": source, "dest": dest})
         if status in (200, 201):
             self._routed[dest] = source
         else:
-            self._left_out.append(f"router from {source} to {dest}: {answer['error']['code']}")
+            self.left_out.append(f"router from {source} to {dest}: {answer['error']['code']}")
+
+
+class Run:
+    """One run, from an empty set to the verdict."""
+
+    def __init__(self, own: OwnBroker, options: argparse.Namespace) -> None:
+        self._own = own
+        self._options = options
+        self._dice = random.Random(options.seed)
+        self._service = Service((own.host, own.port))
+        self._load = Load(self._service, options, self._dice, self._check)
+        self._killed: list[str] = []
+
+    def run(self) -> Outcome:
+        print(f"seed {self._options.seed}", flush=True)
+        begin = time.monotonic()
+        self._load.begin()
+        try:
+            for _ in range(self._options.kills):
+                self._kill()
+        finally:
+            self._service.over.set()
+        self._load.until(self._own.is_ready, "it is not ready")
+        return Outcome(
+            verdict=self._load.end(),
+            cells=self._options.cells,
+            kills=len(self._killed),
+            killed_cells=sum("cell" in each for each in self._killed),
+            cut=self._service.cut,
+            seconds=time.monotonic() - begin,
+            left_out=self._load.left_out,
+        )
+
+    def _check(self, what: str) -> BrokerFailed | None:
+        if what or self._own.ended():
+            return self._own.failed(what or "ended")
+        return None
 
     def _kill(self) -> None:
         """SIGKILL for a cell or a gateway, once the load has gone on for a while since the last one."""
-        wanted = self._service.answers + self._options.between
-        self._until(lambda: self._service.answers >= wanted, "the load does not go on")
+        self._load.go_on(self._options.between)
         found = _processes(self._own.pid)
         if found:
             pid = self._dice.choice([*found])
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
                 self._killed.append(found[pid])
-
-    def _until(self, condition: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + _CALM_WITHIN_S
-        while not condition():
-            if self._own.ended():
-                raise self._own.failed("ended")
-            if time.monotonic() > deadline:
-                raise self._own.failed(f"is not as it should be after {_CALM_WITHIN_S:.0f} s: {what}")
-            time.sleep(_LOOK_AGAIN_S)
-
-    def _finish(self, actors: list[Actor]) -> None:
-        """No more faults. Producers end, then whoever reads what they wrote."""
-        self._until(self._own.is_ready, "it is not ready")
-        for kind in (Producer, Worker, Consumer):
-            if kind is Worker:
-                self._service.written.set()
-            for actor in actors:
-                if isinstance(actor, kind):
-                    actor.thread.join(_CALM_WITHIN_S)
-                    if actor.error is not None or actor.thread.is_alive():
-                        raise self._own.failed(
-                            f"left {actor.name} with {actor.error or 'work to do'!r}"
-                        ) from actor.error
-        calls = Calls(self._service)
-        for dest in self._routed:
-            self._until(lambda dest=dest: killed_actors.lag(calls, f"to-{dest}") == 0, f"to-{dest} lags behind")
-
-    def _contents(self, name: str) -> dict[int, Stamp]:
-        return killed_actors.contents(Calls(self._service), name)
 
 
 def _name(kind: str, cell: int, cells: int, number: int) -> str:

@@ -3,12 +3,14 @@
     with SlowS3() as store:
         OwnBroker(settings={"COLD_DIR": store.url}, environment=store.environment)
         store.delay(0.2)        # from now on each answer takes 0.2 s
+        store.faults("node-a", Faults(lost=0.3))    # of those who use that access key
 
 It is a separate process, so that it does not compete for the interpreter lock. Requests wait side by side.
 """
 
 from __future__ import annotations
 
+import random
 import re
 import subprocess
 import sys
@@ -20,11 +22,26 @@ from typing import ClassVar
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape, unescape
 
+import msgspec
+
 from loadtest.own_broker import ask
 
 BUCKET = "cold"
+KEY_ID = "nobody"
 #: A path that is no bucket: requests to it set the delay.
 _DELAY = "/-delay/"
+#: The same, with faults in the body and an access key in the path.
+_FAULTS = "/-faults/"
+_SILENCE_LOOK_S = 0.1
+
+
+class Faults(msgspec.Struct, frozen=True, kw_only=True):
+    """What the store does wrong. `refused`: the share of requests that are answered 500 and not carried out; `lost`:
+    the share that is carried out and not answered. `silent`: nothing is carried out or answered."""
+
+    refused: float = 0.0
+    lost: float = 0.0
+    silent: bool = False
 
 
 class SlowS3:
@@ -53,8 +70,12 @@ class SlowS3:
     @property
     def environment(self) -> dict[str, str]:
         """What tells the S3 client where it is."""
+        return self.environment_of(KEY_ID)
+
+    def environment_of(self, key_id: str) -> dict[str, str]:
+        """The same, for a client with an access key of its own."""
         return {
-            "AWS_ACCESS_KEY_ID": "nobody",
+            "AWS_ACCESS_KEY_ID": key_id,
             "AWS_SECRET_ACCESS_KEY": "nothing",
             "AWS_REGION": "us-east-1",
             "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self._port}",
@@ -62,6 +83,10 @@ class SlowS3:
 
     def delay(self, seconds: float) -> None:
         ask("127.0.0.1", self._port, "PUT", f"{_DELAY}{seconds}")
+
+    def faults(self, key_id: str, faults: Faults) -> None:
+        """From now on, for requests with that access key."""
+        ask("127.0.0.1", self._port, "PUT", f"{_FAULTS}{key_id}", msgspec.json.encode(faults))
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -71,13 +96,18 @@ class _Handler(BaseHTTPRequestHandler):
 
     objects: ClassVar[dict[str, bytes]] = {}
     seconds: ClassVar[list[float]] = [0.0]
+    faults: ClassVar[dict[str, Faults]] = {}
+    _is_lost = False
 
     def do_PUT(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         if self.path.startswith(_DELAY):
             self.seconds[0] = float(self.path.removeprefix(_DELAY))
+        elif self.path.startswith(_FAULTS):
+            self.faults[self.path.removeprefix(_FAULTS)] = msgspec.json.decode(body, type=Faults)
         else:
-            time.sleep(self.seconds[0])
+            if not self._goes_well():
+                return
             if self.headers.get("If-None-Match") == "*":
                 if self.objects.setdefault(self._key(), body) is not body:
                     self._answer(412, b"<Error><Code>PreconditionFailed</Code></Error>")
@@ -87,7 +117,8 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(200, b"")
 
     def do_GET(self) -> None:
-        time.sleep(self.seconds[0])
+        if not self._goes_well():
+            return
         query = parse_qs(urlsplit(self.path).query)
         if "list-type" in query:
             self._answer(200, _listing(self.objects, query.get("prefix", [""])[0]))
@@ -108,8 +139,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         """Delete several objects."""
-        time.sleep(self.seconds[0])
         body = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
+        if not self._goes_well():
+            return
         keys = re.findall("<Key>(.*?)</Key>", body)
         for key in keys:
             self.objects.pop(f"/{BUCKET}/{unescape(key)}", None)
@@ -117,9 +149,27 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(200, f"<DeleteResult>{deleted}</DeleteResult>".encode())
 
     def do_DELETE(self) -> None:
-        time.sleep(self.seconds[0])
+        if not self._goes_well():
+            return
         self.objects.pop(self._key(), None)
         self._answer(204, b"")
+
+    def _goes_well(self) -> bool:
+        """Whether the request is to be carried out. If not, it was answered, or its connection ends."""
+        time.sleep(self.seconds[0])
+        found = re.search("Credential=([^/]+)/", self.headers.get("Authorization", ""))
+        who = found[1] if found else KEY_ID
+        while (faults := self.faults.get(who, Faults())).silent:
+            time.sleep(_SILENCE_LOOK_S)
+            self.close_connection = True
+        if self.close_connection and self.headers.get("Connection", "") != "close":
+            return False
+        luck = random.random()
+        if luck < faults.refused:
+            self._answer(500, b"<Error><Code>InternalError</Code></Error>")
+            return False
+        self._is_lost = luck > 1 - faults.lost
+        return True
 
     def log_message(self, format: str, *args: object) -> None:
         pass
@@ -128,6 +178,9 @@ class _Handler(BaseHTTPRequestHandler):
         return unquote(urlsplit(self.path).path)
 
     def _answer(self, status: int, body: bytes, part: str = "") -> None:
+        if self._is_lost:
+            self.close_connection = True
+            return
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
         self.send_header("ETag", '"1"')
