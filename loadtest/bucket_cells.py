@@ -2,11 +2,13 @@
 
     python -m loadtest.bucket_cells
     python -m loadtest.bucket_cells --delay-ms 25 --seconds 10
+    python -m loadtest.bucket_cells --store moto --delay-ms 0 --rounds 5
     python -m loadtest.bucket_cells --megabytes 1000 --takeover
 
-Engines run in this process. The store is one in a process of its own that answers each request after a delay.
+Engines run in this process. The store is one in a process of its own that answers each request after a delay, or moto.
 64 callers append 100 records of class fsync at a time: to an engine on a local disk, and to owners of cells that create
-slots as fast as requests return, or every 100 ms. Compare within one run only.
+slots as fast as requests return, or every 100 ms. Compare within one run only. With --rounds these take turns, and each
+ratio is the median of the ratios of all rounds, with the smallest and the largest one.
 
 With --takeover, an owner writes so many megabytes, deletes half of them, and puts bases. Then it gives the cell to a
 process that was waiting. That one is killed, so that a third one has to fetch everything.
@@ -18,6 +20,7 @@ import argparse
 import asyncio
 import itertools
 import os
+import socket
 import sys
 import tempfile
 import time
@@ -26,6 +29,8 @@ from statistics import median, quantiles
 
 import msgspec
 
+from loadtest.own_broker import ask
+from loadtest.own_server import OwnServer
 from loadtest.slow_s3 import BUCKET, SlowS3
 from storage import Durability, Engine, NewRecord, Options, TopicConfig
 from storage.bucket import Bucket, Candidate, open_bucket
@@ -35,6 +40,29 @@ CELL = "cell-00"
 CALLERS = 64
 RECORDS = 100
 _nonces = itertools.count(1)
+
+
+class Moto(OwnServer):
+    """The S3 server of the tests, in a process of its own."""
+
+    def __enter__(self) -> Moto:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+        command = [sys.executable, "-m", "moto.server", "-p", str(self.port)]
+        self._begin("moto", command, lambda: ask("127.0.0.1", self.port, "PUT", f"/{BUCKET}"))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {
+            "AWS_ACCESS_KEY_ID": "nobody",
+            "AWS_SECRET_ACCESS_KEY": "nothing",
+            "AWS_REGION": "us-east-1",
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self.port}",
+        }
 
 
 class Load(msgspec.Struct, kw_only=True):
@@ -86,20 +114,31 @@ def new_cell(prefix: str) -> Bucket:
     return bucket
 
 
-async def throughput(seconds: float, folder: Path) -> None:
-    found: list[Load] = []
-    async with Engine.open(folder / "local", Options(wal_shards=1)) as engine:
-        found.append(await load("local disk", engine, seconds))
-    for interval_ms in (0, 100):
-        owner = new_owner(new_cell(f"slots-{interval_ms}"), folder, put_interval_ms=interval_ms)
-        await owner.start()
-        found.append(await load(f"slots, {interval_ms} ms apart", owner.engine, seconds))
-        await owner.close()
+async def throughput(seconds: float, rounds: int, folder: Path) -> None:
+    found: dict[str, list[Load]] = {}
+
+    def note(each: Load) -> None:
+        found.setdefault(each.name, []).append(each)
+
+    for number in range(rounds):
+        async with Engine.open(folder / f"local-{number}", Options(wal_shards=1)) as engine:
+            note(await load("local disk", engine, seconds))
+        for interval_ms in (0, 100):
+            owner = new_owner(new_cell(f"slots-{interval_ms}-{number}"), folder, put_interval_ms=interval_ms)
+            await owner.start()
+            note(await load(f"slots, {interval_ms} ms apart", owner.engine, seconds))
+            await owner.close()
     print(f"{'':24}{'records/s':>12}{'p50 ms':>10}{'p99 ms':>10}{'syncs/s':>10}{'sync ms':>10}{'of local':>10}")
-    for each in found:
-        ratio = each.records_s / found[0].records_s
-        print(f"{each.name:24}{each.records_s:12,.0f}{each.p50_ms:10.1f}{each.p99_ms:10.1f}", end="")
-        print(f"{each.syncs_s:10.1f}{each.sync_ms:10.1f}{ratio:10.2f}")
+    local, *_ = found.values()
+    for name, each in found.items():
+
+        def middle(field: str, each: list[Load] = each) -> float:
+            return median(getattr(one, field) for one in each)
+
+        ratios = sorted(one.records_s / other.records_s for one, other in zip(each, local, strict=True))
+        print(f"{name:24}{middle('records_s'):12,.0f}{middle('p50_ms'):10.1f}{middle('p99_ms'):10.1f}", end="")
+        print(f"{middle('syncs_s'):10.1f}{middle('sync_ms'):10.1f}{median(ratios):10.2f}", end="")
+        print(f"  ({ratios[0]:.2f} to {ratios[-1]:.2f})" if rounds > 1 else "")
 
 
 async def takeover(megabytes: int, folder: Path) -> None:
@@ -159,12 +198,17 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=5.0, help="of each load")
     parser.add_argument("--megabytes", type=int, default=200, help="written for --takeover")
     parser.add_argument("--takeover", action="store_true", help="measure takeovers and sizes instead of a load")
+    parser.add_argument("--rounds", type=int, default=1, help="how often each load is measured, in turns")
+    parser.add_argument("--store", choices=("slow", "moto"), default="slow", help="moto has no delay")
     given = parser.parse_args(arguments)
-    with SlowS3() as store, tempfile.TemporaryDirectory() as folder:
+    with Moto("topics-moto-") if given.store == "moto" else SlowS3() as store, tempfile.TemporaryDirectory() as folder:
         os.environ.update(store.environment)
-        store.delay(given.delay_ms / 1000)
+        if isinstance(store, SlowS3):
+            store.delay(given.delay_ms / 1000)
         asyncio.run(
-            takeover(given.megabytes, Path(folder)) if given.takeover else throughput(given.seconds, Path(folder))
+            takeover(given.megabytes, Path(folder))
+            if given.takeover
+            else throughput(given.seconds, given.rounds, Path(folder))
         )
     return 0
 

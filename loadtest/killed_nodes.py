@@ -52,7 +52,7 @@ KINDS: Final = ("kill", "pause", "cut", "refusals", "losses", "clock", "stop")
 URL: Final = f"s3://{BUCKET}/clusters/one"
 #: Of a cluster on a busy machine, until all cells answer.
 _CALM_WITHIN_S: Final = 300.0
-_PROBE_S: Final = 1.0
+_PROBE_S: Final = 5.0
 _LOOK_AGAIN_S: Final = 0.02
 _YEAR_S: Final = 31_536_000
 
@@ -187,8 +187,10 @@ class Cluster:
     def owned_by(self, node: NodeProcess) -> set[int]:
         """The cells of the node, as another one sees it."""
         [other, *_] = [each for each in self.nodes if each is not node and each.port]
-        cells = _ask(other, "GET", "/v0/cluster")["cells"]
-        return {each["cell"] for each in cells if each.get("node") == node.name}
+        while True:
+            with suppress(OSError, HTTPException):
+                cells = _ask(other, "GET", "/v0/cluster")["cells"]
+                return {each["cell"] for each in cells if each.get("node") == node.name}
 
     def until_whole(self, *, but: NodeProcess | None = None) -> dict[int, float]:
         """Until each cell has answered a write, by a gateway of the other nodes. Returns after how many seconds."""
@@ -227,7 +229,8 @@ class Cluster:
 def _ask(node: NodeProcess, method: str, path: str, body: Any = None) -> Any:
     connection = HTTPConnection(node.host, node.port, timeout=_PROBE_S)
     try:
-        connection.request(method, path, None if body is None else msgspec.json.encode(body))
+        headers = {"Content-Type": "application/json"} if body else {}
+        connection.request(method, path, None if body is None else msgspec.json.encode(body), headers)
         return msgspec.json.decode(connection.getresponse().read())
     finally:
         connection.close()

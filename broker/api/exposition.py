@@ -53,6 +53,8 @@ def _families(broker: Broker) -> Iterator[Family]:
     yield METRICS.whole("topics_kafka_rest_instances_refused", broker.proxy.refused_total)
     yield from _holding(broker.gate)
     yield from engine.metrics()
+    if broker.owner is not None:
+        yield from broker.owner.families()
 
 
 def _pressing(pressure: Pressure) -> Iterator[Family]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
 
-    from storage import Engine
+    from storage import Engine, Family
 
 
 class Owner(Protocol):
@@ -24,6 +24,10 @@ class Owner(Protocol):
     @property
     def state(self) -> str:
         """What it does: waiting, taking, recovering, owner and others."""
+        ...
+
+    def families(self) -> Iterator[Family]:
+        """The metrics of the cell, without those of its engine."""
         ...
 
     def may_answer(self) -> bool:

@@ -3,6 +3,7 @@
 Source: docs/cells.md.
 """
 
+from broker.cluster.counts import NodeCounts, read_node_counts, write_node_counts
 from broker.cluster.link import RENEW_S, LinkError, LinkTls, from_files, from_secret
 from broker.cluster.members import (
     STEADY_S,
@@ -30,6 +31,7 @@ __all__ = [
     "LinkTls",
     "Member",
     "NameTaken",
+    "NodeCounts",
     "NodeEntry",
     "NodeState",
     "Owner",
@@ -40,12 +42,14 @@ __all__ = [
     "cluster_map",
     "from_files",
     "from_secret",
+    "read_node_counts",
     "read_standing",
     "successor",
     "to_leave",
     "to_spread",
     "to_take",
     "without",
+    "write_node_counts",
     "write_owners",
     "write_standing",
 ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
+from collections import Counter
 from collections.abc import Coroutine, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,6 +18,7 @@ import kernel
 from broker import VERSION
 from broker.api import Request
 from broker.cells import PeerUnavailable, read_restarts
+from broker.cluster import NodeState, read_node_counts
 from broker.content import Answer, in_slices, prefers_json, yield_to_loop
 from broker.gateway.addresses import addresses, host_of
 from broker.gateway.asking import LIST_S, Asking, Part, refused
@@ -27,7 +29,7 @@ from broker.telemetry import METRICS, as_text, process
 from storage import Sample, ShuttingDown
 
 if TYPE_CHECKING:
-    from broker.cluster import Owner
+    from broker.cluster import ClusterMap, NodeCounts, Owner
     from broker.gateway.forward import Forwarder
     from broker.gateway.gateway import Gateway
 
@@ -216,12 +218,28 @@ class Status:
         )
         if gateway.cluster is not None:
             yield from _of_relay(read_counts(gateway.run_folder))
+            yield from _of_node(gateway.cluster.read(), read_node_counts(gateway.run_folder))
         yield from process.families()
         yield from gateway.http_metrics.families()
 
 
 async def _all(asked: Iterable[Coroutine[Any, Any, Part | None]]) -> list[Part | None]:
     return [*await asyncio.gather(*asked)]
+
+
+def _of_node(known: ClusterMap | None, counts: NodeCounts) -> Iterator[Any]:
+    """The metrics of the nodes and owners, as this node knows them."""
+    if known is not None:
+        states = Counter(node.state for node in known.nodes)
+        yield METRICS.family(
+            "topics_cluster_nodes", [Sample((("state", state),), states[state]) for state in NodeState]
+        )
+        yield METRICS.whole("topics_cluster_cells_without_owner", sum(owner is None for owner in known.cells))
+    yield METRICS.whole("topics_cluster_takeovers", counts.taken)
+    yield METRICS.whole("topics_cluster_handovers", counts.given)
+    yield METRICS.family(
+        "topics_cluster_cells_lost", [Sample((("reason", reason),), n) for reason, n in sorted(counts.lost.items())]
+    )
 
 
 def _of_relay(counts: Counts) -> Iterator[Any]:

@@ -34,6 +34,7 @@ from broker.cluster import (
     Held,
     Member,
     NameTaken,
+    NodeCounts,
     Roll,
     cluster_map,
     read_standing,
@@ -42,6 +43,7 @@ from broker.cluster import (
     to_spread,
     to_take,
     without,
+    write_node_counts,
     write_owners,
 )
 from broker.kafka import listen_for_kafka
@@ -72,6 +74,12 @@ CALL_S: Final = 2.0
 _WILDCARDS: Final = ("0.0.0.0", "::", "")
 #: A cell whose process ended in one of these ways belongs to another node, or should.
 _GONE: Final = (ExitCode.OK, ExitCode.FENCED, ExitCode.STORE_REFUSED)
+#: The codes of processes that did not own their cells any more, or may not have, and what metrics call them.
+_LOST: Final = {
+    ExitCode.FENCED: "fenced",
+    ExitCode.STORE_SILENT: "store_silent",
+    ExitCode.STORE_REFUSED: "store_refused",
+}
 
 
 class CellProcess:
@@ -112,6 +120,7 @@ class Node:
         #: Of cells whose process ended by itself: the last wait, and the time before which none is started.
         self._waits: dict[int, tuple[float, float]] = {}
         self._restarts: dict[str, int] = {}
+        self._counts = NodeCounts(lost=dict.fromkeys(_LOST.values(), 0))
         self._offers: dict[int, str] = {}
         self._ports: dict[int, tuple[socket.socket | None, socket.socket | None]] = {}
         self._children: list[tuple[Child, asyncio.Task[None]]] = []
@@ -336,6 +345,7 @@ class Node:
             except PeerUnavailable:
                 return
             if found["nonce"] == each.nonce:
+                self._counts.taken += not each.ready
                 each.generation, each.ready = found["generation"], True
 
         await asyncio.gather(*(look(each) for each in self._cells.values()))
@@ -354,7 +364,13 @@ class Node:
         for cell, node in self._offers.items():
             each, to = self._cells[cell], members.get(node)
             waiting = None if to is None else to.cells.get(cell)
-            if waiting is not None and waiting.nonce != each.given_to and not each.stopping:
+            # Not before that process has said that it waits: until it runs, nobody would serve the cell.
+            if (
+                waiting is not None
+                and waiting.standing is not None
+                and waiting.nonce != each.given_to
+                and not each.stopping
+            ):
                 each.given_to = waiting.nonce
                 _log.info("cell_given", cell=cell, node=node)
                 with suppress(PeerUnavailable):
@@ -415,6 +431,9 @@ class Node:
         del self._cells[cell]
         self._offers.pop(cell, None)
         self._bind([cell])
+        if code in _LOST:
+            self._counts.lost[_LOST[code]] += 1
+        self._counts.given += code == ExitCode.OK and bool(each.given_to)
         if each.stopping or each.given_to or code in _GONE or self._stop.is_set():
             self._waits.pop(cell, None)
             return
@@ -433,6 +452,7 @@ class Node:
         with suppress(OSError):  # it is for information only
             gateways = {child.name: child.restarts for child, _ in self._children}
             write_restarts(Path(self._role.run), {**self._restarts, **gateways})
+            write_node_counts(Path(self._role.run), self._counts)
 
     # -- sockets and addresses -----------------------------------------------------------------------------------------
 

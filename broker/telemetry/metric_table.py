@@ -48,6 +48,18 @@ METRICS: Final = MetricTable(
         "topics_cluster_links_failed", COUNTER, "connections",
         "Connections to other nodes that could not be made.", "reason",
     ),
+    Metric("topics_cluster_nodes", GAUGE, "nodes", "Nodes as this one sees them, itself included.", "state"),
+    Metric(
+        "topics_cluster_cells_without_owner", GAUGE, "cells", "Cells of the cluster of which no owner is known.",
+    ),
+    Metric("topics_cluster_takeovers", COUNTER, "cells", "Cells that this node has taken over since its start."),
+    Metric("topics_cluster_handovers", COUNTER, "cells", "Cells that this node has given to others since its start."),
+    Metric(
+        "topics_cluster_cells_lost", COUNTER, "cells",
+        "Processes of cells that ended because they were not the owner any more (fenced), because the bucket did not "
+        "answer (store_silent), or because the bucket or the clock was wrong (store_refused).",
+        "reason",
+    ),
     # -- pressure ----------------------------------------------------------------------------------------------------
     Metric("topics_loop_lag_seconds", GAUGE, "seconds", "How late the event loop was at the last sample."),
     Metric("topics_pressure", GAUGE, "share", "Load, as a share of the load at which writes are refused."),

@@ -32,9 +32,11 @@ from storage.bucket.signs import TTL_S, OwnTime, forget_signs, show_first, show_
 from storage.bucket.slot import ANYONE, DamagedSlot, Seal
 from storage.bucket.slots import Fenced, GivenUp, Slots
 from storage.bucket.takeover import Candidate, CellMissing, Taken, begin_cell, read_cell, take_over
+from storage.bucket.times import SECONDS, RequestTimes
 
 __all__ = [
     "ANYONE",
+    "SECONDS",
     "TTL_S",
     "Base",
     "BaseMissing",
@@ -55,6 +57,7 @@ __all__ = [
     "Named",
     "NoCluster",
     "OwnTime",
+    "RequestTimes",
     "Seal",
     "SlotFileSystem",
     "Slots",

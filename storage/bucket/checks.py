@@ -41,11 +41,13 @@ def check_slot(cell: str, number: int, seal: Seal) -> Steps[None]:
         raise StoreBroken(f"slot {number} of {cell} was created twice")
 
 
-def check_clock(key: str, wall_s: Callable[[], float], stored_after_s: float = 0.0) -> Steps[None]:
-    """This process has just put the object: at most `stored_after_s` ago. Raises ClockWrong, Unanswered."""
+def check_clock(key: str, wall_s: Callable[[], float], stored_after_s: float = 0.0) -> Steps[float]:
+    """This process has just put the object: at most `stored_after_s` ago. Returns how many seconds its clock is ahead
+    of the store's, as far as that is certain. Raises ClockWrong, Unanswered."""
     stored_s = yield from patiently(Stat(key), (yield from now()) + TRY_S)
     if stored_s is None:
-        return  # nothing to compare with
+        return 0.0  # nothing to compare with
     off_s = wall_s() - stored_s
     if not -MOST_S < off_s < MOST_S + stored_after_s:
         raise ClockWrong(f"the clock is {off_s:.0f} s off the store's")
+    return min(off_s, max(0.0, off_s - stored_after_s))

@@ -11,11 +11,12 @@ from the store is passed on.
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from storage.bucket.requests import Create, Delete, Get, GetMany, Names, Put, Request, Stat, Unanswered, Wait
+from storage.bucket.times import RequestTimes
 from storage.platform import Clock
 
 if TYPE_CHECKING:
@@ -50,8 +51,10 @@ class Bucket(Protocol):
 class Driver:
     """Runs steps against a store."""
 
-    def __init__(self, bucket: Bucket, clock: Clock) -> None:
+    def __init__(self, bucket: Bucket, clock: Clock, times: RequestTimes | None = None) -> None:
+        """`times`: where requests are counted, for several drivers together."""
         self.bucket = bucket
+        self.times = times or RequestTimes()
         self._clock = clock
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="bucket")
         self._closing = threading.Event()
@@ -92,25 +95,35 @@ class Driver:
             raise Unanswered("closed")
         match request:
             case Create(key, data):
-                return self.bucket.create(key, data)
+                return self._timed("create", lambda: self.bucket.create(key, data))
             case Get(key):
-                return self.bucket.get(key)
+                return self._timed("get", lambda: self.bucket.get(key))
             case GetMany(several):
                 return list(self._pool.map(self._get_or_error, several))
             case Put(key, data):
-                return self.bucket.put(key, data)
+                return self._timed("put", lambda: self.bucket.put(key, data))
             case Delete(several):
-                return self.bucket.delete(several)
+                return self._timed("delete", lambda: self.bucket.delete(several))
             case Stat(key):
-                return self.bucket.stored_at(key)
+                return self._timed("stat", lambda: self.bucket.stored_at(key))
             case Names(prefix):
-                return self.bucket.names(prefix)
+                return self._timed("names", lambda: self.bucket.names(prefix))
 
     def _get_or_error(self, key: str) -> bytes | Unanswered | None:
         try:
-            return self.bucket.get(key)
+            return self._timed("get", lambda: self.bucket.get(key))
         except Unanswered as error:
             return error
+
+    def _timed(self, kind: str, request: Callable[[], T]) -> T:
+        began = self._clock.monotonic_ns()
+        try:
+            answer = request()
+        except Unanswered:
+            self.times.failed(kind)
+            raise
+        self.times.answered(kind, (self._clock.monotonic_ns() - began) / 1e9)
+        return answer
 
 
 class RemoteBucket:

@@ -28,7 +28,7 @@ import contextlib
 import enum
 import errno
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -51,6 +51,7 @@ from storage.bucket import (
     Manifest,
     Named,
     OwnTime,
+    RequestTimes,
     Seal,
     SlotFileSystem,
     Slots,
@@ -74,6 +75,7 @@ from storage.bucket import (
     sign,
     take_over,
 )
+from storage.cells.bucket_metrics import collect
 from storage.cells.local import LocalDirectory
 from storage.engine import Engine
 from storage.errors import StorageError
@@ -81,6 +83,7 @@ from storage.log import split
 from storage.options import Options
 from storage.platform import Clock, PosixFileSystem, SystemClock, UnsyncedFileSystem, new_format
 from storage.segments import SegmentError
+from storage.telemetry import Family
 
 _log = structlog.get_logger("storage")
 
@@ -137,8 +140,9 @@ class CellOwner:
         self._cell = cell
         self._root = root
         self._clock = clock or SystemClock()
-        self._driver = Driver(bucket, self._clock)
-        self._signs = Driver(bucket, self._clock)
+        self.times = RequestTimes()
+        self._driver = Driver(bucket, self._clock, self.times)
+        self._signs = Driver(bucket, self._clock, self.times)
         self._on_lost = on_lost
         self._candidate = candidate
         self._ttl_s = ttl_s
@@ -172,7 +176,12 @@ class CellOwner:
         self.deleted = 0
         self.swept = 0
         self._next_sweep_ns = 0
+        #: When this process put a base last, or took the cell over.
         self._base_put_s: float | None = None
+        #: Bytes that this process has put into slots.
+        self.slot_bytes = 0
+        #: How far the wall clock is ahead of the store's, at the last comparison.
+        self.clock_off_s = 0.0
         options = options or Options()
         wanted = msgspec.structs.replace(
             options,
@@ -251,13 +260,14 @@ class CellOwner:
                 return taken
 
     async def _check_own_clock(self, *, wait: bool) -> None:
-        def steps() -> Steps[None]:
+        def steps() -> Steps[float]:
             yield from show_first(self._candidate.node, self._candidate.nonce)
-            yield from check_clock(sign(self._candidate.nonce), self._wall_s)
+            return (yield from check_clock(sign(self._candidate.nonce), self._wall_s))
 
         while True:
             try:
-                return await asyncio.to_thread(self._driver.run, steps())
+                self.clock_off_s = await asyncio.to_thread(self._driver.run, steps())
+                return
             except Unanswered:
                 if not wait or self._closing:
                     raise
@@ -306,6 +316,7 @@ class CellOwner:
         self._seals = set(taken.seals)
         self._recent_seals = [*taken.recent_seals]
         self._base = taken.base
+        self._base_put_s = self._clock.monotonic_ns() / 1e9
         self._trimmer = Trimmer(self._cell, taken.base)
         self._behind = [(slot.number, (slot.file, slot.offset)) for slot in taken.log]
         self._behind_bytes = sum(len(slot.body) for slot in taken.log)
@@ -327,6 +338,7 @@ class CellOwner:
         with self._facts_lock:
             self._behind.append((number, (body.file, body.offset)))
             self._behind_bytes += len(body.data)
+            self.slot_bytes += len(body.data)
             self._known_end = number + 1
 
     def _lose(self, error: Exception) -> None:
@@ -395,7 +407,7 @@ class CellOwner:
             await asyncio.to_thread(self._driver.run, check_slot(self._cell, number, seal))
             # A sign is put every second, while the store answers.
             steps = check_clock(sign(self._candidate.nonce), self._wall_s, self._ttl_s)
-            await asyncio.to_thread(self._driver.run, steps)
+            self.clock_off_s = await asyncio.to_thread(self._driver.run, steps)
         except Unanswered:
             return
         except (StoreBroken, ClockWrong) as error:
@@ -517,14 +529,18 @@ class CellOwner:
         return len(self._behind), self._behind_bytes
 
     @property
-    def base_age_s(self) -> float | None:
-        """How long ago this process put a base; None: never."""
-        return None if self._base_put_s is None else self._clock.monotonic_ns() / 1e9 - self._base_put_s
+    def base_age_s(self) -> float:
+        """How long ago this process put a base, or took the cell over; 0 before."""
+        return 0.0 if self._base_put_s is None else self._clock.monotonic_ns() / 1e9 - self._base_put_s
 
     @property
     def time_left_s(self) -> float:
         """How long this process may answer, if nothing more is known to be stored."""
         return self._time.left_s(self._clock.monotonic_ns() / 1e9)
+
+    def families(self) -> Iterator[Family]:
+        """The metrics of the cell, without those of its engine."""
+        return collect(self)
 
     async def abandon(self) -> None:
         """End as a killed process does: nothing more is put into the bucket. The engine is left as it is."""

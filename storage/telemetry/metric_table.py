@@ -288,4 +288,40 @@ METRICS: Final = MetricTable(
         "Records that were deleted because all consumers had read them.",
     ),
     Metric("topics_consumed_failures", COUNTER, "times", "Failed deletions of consumed records; they are tried again."),
+    # -- a cell in a bucket ------------------------------------------------------------------------------------------
+    Metric(
+        "topics_bucket_request_seconds", HISTOGRAM, "seconds",
+        "Time of an answered request to the bucket; `create` is a slot or an object of a base.", "request",
+    ),
+    Metric(
+        "topics_bucket_requests_unanswered", COUNTER, "requests",
+        "Requests to the bucket that were not answered, or were answered with an error.", "request",
+    ),
+    Metric(
+        "topics_bucket_generation", GAUGE, "generation",
+        "Generation of the cell: it grows with each owner, and when the time of an owner has run out.",
+    ),
+    Metric("topics_bucket_slots", GAUGE, "slots", "Slots that the log of the cell has had, seals included."),
+    Metric("topics_bucket_slot_bytes", COUNTER, "bytes", "Bytes that this process has put into slots."),
+    Metric(
+        "topics_bucket_slots_behind", GAUGE, "slots", "Slots behind the newest base, which a takeover has to read.",
+    ),
+    Metric("topics_bucket_slot_bytes_behind", GAUGE, "bytes", "Bytes of the slots behind the newest base."),
+    Metric("topics_bucket_bases", COUNTER, "bases", "Bases that this process has put."),
+    Metric(
+        "topics_bucket_base_age_seconds", GAUGE, "seconds",
+        "Time since this process put a base, or took the cell over.",
+    ),
+    Metric(
+        "topics_bucket_objects_deleted", COUNTER, "objects",
+        "Objects deleted: superseded by bases, or rubbish that nothing led to.", "why",
+    ),
+    Metric(
+        "topics_bucket_time_left_seconds", GAUGE, "seconds",
+        "How long the process may answer if the bucket does not answer it again.",
+    ),
+    Metric(
+        "topics_bucket_clock_off_seconds", GAUGE, "seconds",
+        "How far the clock of the process is ahead of the bucket's, at the last comparison.",
+    ),
 )  # fmt: skip

@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, Producer
 from websockets.asyncio.client import connect
 
 from broker.cells import PeerUnavailable
-from broker.cluster import LinkTls, Standing, Takeover, from_secret
+from broker.cluster import LinkTls, NodeCounts, Standing, Takeover, from_secret, write_node_counts
 from broker.gateway.state import State
 from tests.support.nodes_in_process import NodeInProcess, nodes
 from topics_client import AsyncClient
@@ -99,6 +99,12 @@ async def test_the_answers_name_nodes_owners_and_addresses(tmp_path: Path) -> No
         assert not {"node", "generation", "http", "kafka"} & found["cells"][2].keys()
         metrics = (await client.get("/v0/metrics")).text
         assert 'topics_cluster_links{cell="gateway",direction="out"}' in metrics
+        assert 'topics_cluster_nodes{cell="gateway",state="alive"} 2' in metrics
+        assert 'topics_cluster_cells_without_owner{cell="gateway"} 1' in metrics
+        write_node_counts(made.nodes[1].run, NodeCounts(taken=3, given=2, lost={"fenced": 1}))
+        metrics = (await client.get("/v0/metrics")).text
+        for line in ("takeovers_total{C} 3", "handovers_total{C} 2", 'cells_lost_total{C,reason="fenced"} 1'):
+            assert f"topics_cluster_{line}".replace("C}", 'cell="gateway"}').replace("C,", 'cell="gateway",') in metrics
 
 
 async def test_a_cell_that_waits_or_recovers_says_so(tmp_path: Path) -> None:

@@ -15,9 +15,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from broker.settings import Settings
 from broker.telemetry.log_events import ALL as EVENTS
+from broker.telemetry.metric_table import ALL
 from broker.wiring import Broker
 from tests.http.conftest import client_of
 from tests.http.everything import use_everything
+from tests.http.test_metric_table import OF_A_BUCKET, OF_A_GATEWAY
 
 FILES = Path(__file__).resolve().parents[2] / "helm" / "files"
 KEY = "a-key-for-everything"
@@ -63,6 +65,10 @@ async def there(client: httpx.AsyncClient, broker: Broker) -> dict[str, set[str]
         found.setdefault(family.name + "_total" if family.type == "counter" else family.name, set())
         for sample in family.samples:
             found.setdefault(sample.name, set()).update(sample.labels)
+    for metric in ALL:  # of a node of a cluster: tests/gateway/test_nodes.py, tests/http/test_bucket_metrics.py
+        if metric.name.startswith((*OF_A_GATEWAY, OF_A_BUCKET)):
+            names = [metric.exposed] + [f"{metric.name}_bucket"] * (metric.kind == "histogram")
+            found |= {name: {*metric.labels.split(), "cell"} for name in names}
     return found
 
 

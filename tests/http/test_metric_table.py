@@ -24,7 +24,9 @@ from tests.http.everything import use_everything
 KEY = "a-key-for-everything"
 #: A gateway shows these: tests/gateway/test_forwarding.py, tests/gateway/test_nodes.py.
 OF_A_GATEWAY = ("topics_process_restarts", "topics_cluster_")
-OF_A_BROKER = [metric for metric in ALL if not metric.name.startswith(OF_A_GATEWAY)]
+#: A cell in a bucket shows these: tests/http/test_bucket_metrics.py.
+OF_A_BUCKET = "topics_bucket_"
+OF_A_BROKER = [metric for metric in ALL if not metric.name.startswith((*OF_A_GATEWAY, OF_A_BUCKET))]
 
 
 @pytest.fixture
