@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _log = structlog.get_logger("broker.cluster")
 
 _PR_SET_PDEATHSIG = 1
-#: How often the process looks whether the node has to be told something new.
+#: How often the process looks whether the node has to be written something new.
 _LOOK_S = 0.1
 
 
@@ -113,13 +113,13 @@ async def become_owner(owner: Owner, settings: Settings, role: Role) -> bool:
 async def _tell_node(owner: Owner, role: Role) -> None:
     """Write again and again what the process does."""
     assert role.cell is not None
-    told, since_ms = None, 0
+    written, since_ms = None, 0
     while True:
         state, progress = str(owner.state), round(owner.engine.recovery_progress, 3)
-        if told is None or told[0] != state:
+        if written is None or written[0] != state:
             since_ms = round(time.time() * 1000)
-        if told != (state, progress):
-            told = state, progress
+        if written != (state, progress):
+            written = state, progress
             standing = Standing(nonce=role.nonce, state=state, since_ms=since_ms, progress=progress)
             with suppress(OSError):  # it is for information only
                 write_standing(Path(role.run), role.cell, standing)

@@ -88,6 +88,7 @@ def to_take(me: str, cells: int, members: Members, suspects: Collection[str] = (
     `suspects`: members that may have ended. Their cells count as free, so that processes get ready for them meanwhile.
     """
     mine = members[me]
+    suspected = {cell for name in suspects if name in members for cell in members[name].cells}
     members = without(suspects, members)
     if mine.draining:
         return []
@@ -106,7 +107,7 @@ def to_take(me: str, cells: int, members: Members, suspects: Collection[str] = (
         loads[node] += 1
         if node == me:
             taken.append(cell)
-    starting = sum(not each.ready and not _waits(each) for each in mine.cells.values())
+    starting = sum(not each.ready and not _waits(each) and cell not in suspected for cell, each in mine.cells.items())
     return [*sorted(offered), *taken[: max(0, AT_ONCE - starting)]]
 
 

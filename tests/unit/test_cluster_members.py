@@ -74,6 +74,13 @@ def test_the_others_get_ready_for_the_cells_of_a_suspect_and_stop_when_it_is_bac
     assert to_leave("b", ready) == [cell]
 
 
+def test_the_starts_for_a_suspect_do_not_wait_for_each_other() -> None:
+    found = members(a={cell: held(1) for cell in range(5)}, b={})
+    taken = to_take("b", 5, found, {"a"})
+    assert len(taken) == 2
+    assert len(to_take("b", 5, changed(found, "b", cells=dict.fromkeys(taken, held())), {"a"})) == 2
+
+
 def test_of_two_that_got_ready_for_a_suspect_one_goes_on() -> None:
     found = members(a={0: held(3)}, b={0: coming(WAITING)}, c={0: coming(WAITING)})
     assert sorted([*to_leave("b", found, {"a"}), *to_leave("c", found, {"a"})]) == [0]
