@@ -1,7 +1,7 @@
 """Bulk reads of stopped directories, backups and clusters, and the commands that need an engine."""
 
 from storage.offline.copies import BackupCopies, ClusterCopies, find_cluster, is_backup
-from storage.offline.stopped import Stopped, StoppedDirectory, StoppedLog, StoppedSet, open_records, open_stopped
+from storage.offline.stopped import Stopped, StoppedDirectory, StoppedLog, open_records, open_stopped
 
 __all__ = [
     "BackupCopies",
@@ -9,7 +9,6 @@ __all__ = [
     "Stopped",
     "StoppedDirectory",
     "StoppedLog",
-    "StoppedSet",
     "find_cluster",
     "is_backup",
     "open_records",
