@@ -102,6 +102,10 @@ class Broker:
             raise SourceUnreadable(f"{topic}: {self.url} reports other partitions than the topic's settings.")
         return [PartitionCounts(each.partition, each.epoch, each.head_seq, each.count) for each in parts]
 
+    def is_ephemeral(self, topic: str) -> bool:
+        """Whether records of the topic are only in memory, as its settings say now. Raises SourceUnreadable."""
+        return self._run(calls.state(topic, touch=False), topic).config.get("durability") == "ephemeral"
+
     def page(self, topic: str, view: LogView, after_seq: int, *, limit: int = _DIFF_LIMIT, from_ts: int = 0) -> Page:
         """Read records after `after_seq`. `gap` is the loss that begins at after_seq + 1.
 

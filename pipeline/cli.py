@@ -10,14 +10,18 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from importlib import metadata
+from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from pipeline.errors import BadOption, PipelineError, StoreRefused
+from pipeline.broker import TopicMissing
+from pipeline.errors import AnotherExporter, BadOption, PipelineError, StoreRefused
 from pipeline.export import (
+    FORMATS,
     ArrowEngine,
+    Compacted,
     Display,
     Engine,
     Exporter,
@@ -26,6 +30,7 @@ from pipeline.export import (
     Outcome,
     PartSettings,
     Store,
+    Upkeep,
     Verification,
     chain_of,
     collect,
@@ -38,6 +43,9 @@ from pipeline.export import (
     show,
     status,
     summary,
+    vacuum,
+    versions,
+    whereabouts_of,
 )
 from pipeline.origins import FullOrigin, open_origin
 
@@ -63,12 +71,20 @@ PathOption = Annotated[
 ColdOption = Annotated[
     str, typer.Option("--cold-path", metavar="DIR|URL", help="With --path: the cold tier with its older segments.")
 ]
-ToOption = Annotated[str, typer.Option("--to", metavar="DIR|URL", help="Where the files are: a directory, or s3://….")]
+ToOption = Annotated[
+    str,
+    typer.Option(
+        "--to", metavar="DIR|URL", help="Where the files are: a directory, s3://…, abfss://…, gs://… or az://…."
+    ),
+]
 TopicsOption = Annotated[
     str, typer.Option("--topics", metavar="NAMES", help="Names, separated by commas; * and ? match any characters.")
 ]
+RetainOption = Annotated[
+    str,
+    typer.Option("--retain", metavar="TIME", help="How long old versions of a table can be read, at least 1d."),
+]
 _FOLLOW_S = 5.0
-_FORMATS = ("parquet", "delta", "json")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
@@ -81,9 +97,29 @@ def export(
     path: PathOption = "",
     cold_path: ColdOption = "",
     kind: Annotated[
-        str, typer.Option("--format", help="parquet, delta (a Delta table), or json (gzipped lines).")
-    ] = "parquet",
-    partition_by: Annotated[str, typer.Option("--partition-by", help="Folders: date, or date,hour.")] = "date",
+        str,
+        typer.Option(
+            "--format",
+            metavar="FORMAT",
+            help="delta or iceberg (a table for each topic), parquet or json (files with manifests). Default: that of "
+            "the existing export, or delta.",
+        ),
+    ] = "",
+    partition_by: Annotated[
+        str, typer.Option("--partition-by", metavar="PARTS", help="date, optionally followed by hour, tag: date,tag.")
+    ] = "date",
+    catalog: Annotated[
+        str,
+        typer.Option(
+            "--catalog",
+            metavar="URL|NAME",
+            help="With --format iceberg: a REST catalog (https://…), Hive (thrift://…), a database (sqlite:///FILE), "
+            "or a catalog in pyiceberg's configuration. Default: a SQLite file in --to.",
+        ),
+    ] = "",
+    namespace: Annotated[
+        str, typer.Option("--namespace", metavar="NAME", help="The namespace of the tables in the catalog.")
+    ] = "topics",
     since: Annotated[
         str,
         typer.Option("--since", metavar="TIME", help="First export of a partition: begin at this time (ISO, or 7d)."),
@@ -98,10 +134,24 @@ def export(
     engine: Annotated[str, typer.Option("--engine", help="spark, or arrow (in this process, without Java).")] = "spark",
     master: Annotated[str, typer.Option("--spark-master", help="Master URL of Spark.")] = "local[2]",
     follow: Annotated[bool, typer.Option("--follow", help="Continue with new records, until interrupted.")] = False,
+    compact_every: Annotated[
+        str,
+        typer.Option(
+            "--compact-every",
+            metavar="TIME",
+            help="Compact a topic, and remove what is not needed any more, after an export when this time has passed "
+            "since the last time (1h, 1d).",
+        ),
+    ] = "",
+    retain: RetainOption = "7d",
 ) -> None:
     """Export all new records, up to those that are durable now."""
     with _endings():
-        parts = PartSettings(kind=_choice("--format", kind, _FORMATS), hourly=_hourly(partition_by))
+        hourly, tagged = _parts(partition_by)
+        parts = PartSettings(kind=_choice("--format", kind, FORMATS) if kind else "", hourly=hourly, tagged=tagged)
+        upkeep = _upkeep(compact_every, retain)
+        if engine == "spark":
+            _refuse_relative(master, to=to, path=path, cold_path=cold_path)
         job = Job(
             url=url,
             token=token,
@@ -109,6 +159,8 @@ def export(
             cold_path=cold_path,
             to=to,
             parts=parts,
+            catalog=catalog,
+            namespace=namespace,
             headers=headers,
             fail_on_loss=fail_on_loss,
         )
@@ -116,21 +168,25 @@ def export(
         prove(store)
         limits = Limits(since_ms=_moment_ms(since), max_records=max_records)
         with _origin(url, token, path, cold_path) as origin:
-            names = _wanted(origin, topics)
+            plain, known = _plain(topics), set(exported_topics(store))
+            names = _wanted(origin, topics, known)
             runner = _engine(engine, master)
             while True:
-                outcomes, failed = _export_all(origin, store, runner, job, limits, names)
+                outcomes, failed = _export_all(origin, store, runner, job, limits, names, plain)
+                if upkeep is not None:
+                    failed |= _keep_up(store, [each.topic for each in outcomes], upkeep)
                 if not follow or failed or any(each.manifests for each in outcomes):
                     summary([each for each in outcomes if each.manifests or not follow], failed)
                 if not follow or failed:
                     break
                 time.sleep(_FOLLOW_S)
-                names = _wanted(origin, topics)
+                known |= {each.topic for each in outcomes}
+                names = _wanted(origin, topics, known)
         raise typer.Exit(1 if failed else 0)
 
 
 def _export_all(
-    origin: FullOrigin, store: Store, engine: Engine, job: Job, limits: Limits, names: list[str]
+    origin: FullOrigin, store: Store, engine: Engine, job: Job, limits: Limits, names: list[str], plain: set[str]
 ) -> tuple[list[Outcome], dict[str, PipelineError]]:
     """Export topics one after the other. If one fails, the others are still exported."""
     outcomes: list[Outcome] = []
@@ -145,9 +201,25 @@ def _export_all(
                 outcomes.append(exporter.export(name))
                 collect(store, name, time.time())
             except PipelineError as error:
-                failed[name] = error
+                # A topic of a pattern may be deleted at any time. If it was exported, another error says what is lost.
+                if name in plain or not isinstance(error, TopicMissing):
+                    failed[name] = error
             display.done(name)
     return outcomes, failed
+
+
+def _keep_up(store: Store, topics: list[str], upkeep: Upkeep) -> dict[str, PipelineError]:
+    """Compact and vacuum topics whose time has come. Another run's commit in between is no error."""
+    failed: dict[str, PipelineError] = {}
+    for name in topics:
+        try:
+            if (done := upkeep.run(store, name, version=_version(), now_s=time.time())) is not None:
+                print(f"{name}: {_compacted(done[0])}; {_files(done[1])} removed")
+        except AnotherExporter as error:
+            print(f"{name}: not compacted this time: {error}", file=sys.stderr)
+        except PipelineError as error:
+            failed[name] = error
+    return failed
 
 
 def _todo(exporter: Exporter, topic: str) -> int:
@@ -183,7 +255,7 @@ def show_status(
     with _endings(), _origin(url, token, path, cold_path) as origin:
         store = open_store(to)
         table = grid("topic", ">lag", ">exported seqs", ">partitions", ">files", ">records", "state")
-        for name in _wanted(origin, topics):
+        for name in _wanted(origin, topics, set()):
             found = status(store, name, origin)
             figures = (found.lag, found.exported, found.partitions, found.files, found.rows)
             table.add_row(name, *(f"{each:,}" for each in figures), found.state)
@@ -231,8 +303,35 @@ def compact_command(
         prove(store)
         for name in _exported(store, topics):
             found = compact(store, name, version=_version(), folder=f"date={folder}" if folder else "")
-            print(f"{name}: {found.before:,} files became {found.after:,}, {found.rows:,} records rewritten")
+            print(f"{name}: {_compacted(found)}")
             collect(store, name, time.time())
+
+
+@app.command("vacuum")
+def vacuum_command(to: ToOption, topics: TopicsOption, retain: RetainOption = "7d") -> None:
+    """Remove files that only old versions of a table have, and those of killed runs."""
+    with _endings():
+        store = open_store(to)
+        for name in _exported(store, topics):
+            print(
+                f"{name}: {_files(vacuum(store, name, retain_s=_duration_s('--retain', retain), now_s=time.time()))} "
+                "removed"
+            )
+
+
+@app.command("versions")
+def show_versions(to: ToOption, topics: TopicsOption) -> None:
+    """Show the versions of a table (for files: the manifests), and the seqs that each has added."""
+    with _endings():
+        store = open_store(to)
+        for name in _exported(store, topics):
+            table = grid("version", "made (UTC)", "what", ">records", "partition: seqs")
+            for each in versions(store, name):
+                made = datetime.fromtimestamp(each.made_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+                seqs = ", ".join(f"{at}: {first}-{last}" for at, (first, last) in sorted(each.seqs.items()))
+                table.add_row(each.version, made, each.kind, f"{each.rows:,}", seqs)
+            print(f"{name}: {whereabouts_of(store, name)}")
+            show(table)
 
 
 # -- what commands share -----------------------------------------------------------------------------------------------
@@ -274,13 +373,18 @@ def _engine(name: str, master: str) -> Engine:
         return SparkEngine(open_session(master, log=log))
 
 
-def _wanted(origin: FullOrigin, topics: str) -> list[str]:
-    """The given names, and those that match a given pattern."""
+def _plain(topics: str) -> set[str]:
+    """The names that are no patterns."""
+    return {name for each in topics.split(",") if (name := each.strip()) and not re.search(r"[*?\[]", name)}
+
+
+def _wanted(origin: FullOrigin, topics: str, exported: set[str]) -> list[str]:
+    """The given names, and those of topics and of exports that match a given pattern."""
     patterns = [each.strip() for each in topics.split(",") if each.strip()]
-    plain = {each for each in patterns if not re.search(r"[*?\[]", each)}
+    plain = _plain(topics)
     found = plain | {
         name
-        for name in (origin.topics() if len(plain) < len(patterns) else ())
+        for name in ({*origin.topics(), *exported} if len(plain) < len(patterns) else ())
         for each in patterns
         if fnmatchcase(name, each)
     }
@@ -305,18 +409,50 @@ def _choice(option: str, given: str, known: tuple[str, ...]) -> str:
     return given
 
 
-def _hourly(text: str) -> bool:
+def _parts(text: str) -> tuple[bool, bool]:
     parts = [each.strip() for each in text.split(",")]
-    if parts not in (["date"], ["date", "hour"]):
-        raise BadOption("--partition-by must be date or date,hour.")
-    return len(parts) == 2
+    if parts not in (["date"], ["date", "hour"], ["date", "tag"], ["date", "hour", "tag"]):
+        raise BadOption("--partition-by must be date, date,hour, date,tag or date,hour,tag.")
+    return "hour" in parts, "tag" in parts
+
+
+def _upkeep(every: str, retain: str) -> Upkeep | None:
+    retain_s = _duration_s("--retain", retain)
+    return Upkeep(_duration_s("--compact-every", every), retain_s) if every else None
+
+
+def _duration_s(option: str, text: str) -> float:
+    match = re.fullmatch(r"(\d+)([smhd])", text)
+    if match is None:
+        raise BadOption(f"{option} must be a time like 90m, 12h or 7d, not {text!r}.")
+    return int(match[1]) * _UNITS[match[2]]
+
+
+def _refuse_relative(master: str, **locations: str) -> None:
+    """On a cluster, tasks run in other directories and on other machines."""
+    if master.startswith("local"):
+        return
+    for name, given in locations.items():
+        if given and "://" not in given and not Path(given).is_absolute():
+            raise BadOption(
+                f"--{name.replace('_', '-')} {given} is relative, but the tasks of {master} run in other directories: "
+                "give the absolute path of a directory that all machines share, or a bucket."
+            )
+
+
+def _compacted(found: Compacted) -> str:
+    return f"{found.before:,} files became {found.after:,}, {found.rows:,} records rewritten"
+
+
+def _files(count: int) -> str:
+    return f"{count:,} file{'' if count == 1 else 's'}"
 
 
 def _moment_ms(text: str) -> int | None:
     if not text:
         return None
-    if match := re.fullmatch(r"(\d+)([smhd])", text):
-        return int((time.time() - int(match[1]) * _UNITS[match[2]]) * 1000)
+    if re.fullmatch(r"\d+[smhd]", text):
+        return int((time.time() - _duration_s("--since", text)) * 1000)
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:

@@ -6,6 +6,8 @@ PipelineError
   SegmentDamaged       a checksum fails; file and offset are named, and none of the bytes are used
   DataLoss             records in the range are gone; failOnDataLoss=false continues without them
     Recreated          the topic is not the one of the offsets
+  TopicGone            an exported topic was deleted at the broker
+  NotDurable           records of an ephemeral topic are only in memory
   OtherRows            a retried task has other rows than before, or that cannot be checked
   TopicChanged         a planned segment no longer exists; nothing is lost: plan again
   StoreRefused         the store of the export failed, or cannot provide what exactly-once needs
@@ -15,6 +17,7 @@ PipelineError
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 
@@ -23,25 +26,47 @@ def log_name(topic: str, partition: int) -> str:
     return f"{topic} (partition {partition})" if partition else topic
 
 
+#: Reasons of gaps where a log has ended: the topic was created again, also at a broker that was installed again, or
+#: deleted.
+RECREATED, REINSTALLED, DELETED = "recreated", "reinstalled", "deleted"
+
+
 class Gap(NamedTuple):
-    """The seqs first <= seq <= last of a partition are gone. Some of them may have been deleted on request."""
+    """The seqs first <= seq <= last of a partition are gone. Some of them may have been deleted on request.
+
+    `unread`: where the log has ended, the durable records that an earlier run saw and did not export.
+    """
 
     topic: str
     partition: int
     first: int
     last: int
     reason: str
+    unread: int = 0
+
+    @property
+    def ends_log(self) -> bool:
+        """Whether the log has ended. Nobody knows how many records were appended to it since the last run."""
+        return self.reason in (RECREATED, REINSTALLED, DELETED)
 
     @property
     def missed_estimate(self) -> int:
-        """The most records that may be lost; 0 if unknown, because the topic was created again."""
-        return 0 if self.reason == "recreated" else self.last - self.first + 1
+        """The most records that may be lost; where the log has ended, those that are known."""
+        return self.unread if self.ends_log else self.last - self.first + 1
 
     def sentence(self) -> str:
         """The loss as a sentence."""
         log = log_name(self.topic, self.partition)
-        if self.reason == "recreated":
-            return f"{log}: the topic was deleted and created again; records before seq {self.first} are gone."
+        known = f" {self.unread:,} records are known that were not read." if self.unread else ""
+        if self.reason == RECREATED:
+            return f"{log}: the topic was deleted and created again; records before seq {self.first} are gone.{known}"
+        if self.reason == REINSTALLED:
+            return (
+                f"{log}: it has another cluster id: the broker was installed again, this is another broker, or the "
+                f"topic was created again in another cell. The old topic was read up to seq {self.first - 1}.{known}"
+            )
+        if self.reason == DELETED:
+            return f"{log}: the topic was deleted; it was read up to seq {self.first - 1}.{known}"
         return f"{log}: seqs {self.first} to {self.last} are lost (reason: {self.reason})."
 
 
@@ -87,6 +112,30 @@ class DataLoss(PipelineError):
 
 class Recreated(DataLoss):
     """The topic is not the one that the offsets belong to."""
+
+
+class TopicGone(PipelineError):
+    """A topic that was exported was deleted."""
+
+    def __init__(self, topic: str, gaps: Sequence[Gap]) -> None:
+        exported = sum(gap.first - 1 for gap in gaps)
+        unread = sum(gap.unread for gap in gaps)
+        super().__init__(
+            f"{topic}: the topic was deleted at the broker. It is exported up to {exported:,} seqs; {unread:,} records "
+            "are known that were not exported, and later ones may be lost, too. With --allow-data-loss an export "
+            "records that, and says so once; or leave the topic out of --topics."
+        )
+
+
+class NotDurable(PipelineError):
+    """Records of an ephemeral topic are only in memory."""
+
+    def __init__(self, topic: str, count: int) -> None:
+        super().__init__(
+            f"{topic}: the topic is ephemeral, and {count:,} of its records are only in memory. An export has only "
+            "records that a crash cannot remove: give the topic another durability class, or export what it has with "
+            "--allow-data-loss."
+        )
 
 
 class OtherRows(PipelineError):

@@ -26,6 +26,10 @@ class LocalOrigin(ABC):
         """Why `seq`, which is below evict_floor, is gone."""
         return view.evicted_by or "unknown"
 
+    def is_ephemeral(self, topic: str) -> bool:
+        """False: what was only in memory is gone."""
+        return False
+
     def page(self, topic: str, view: LogView, after_seq: int, *, limit: int = 1, from_ts: int = 0) -> Page:
         """The first record after `after_seq` that is not older than `from_ts`, without its content."""
         full = self.view(topic, view.partition)

@@ -27,7 +27,7 @@ OnGap = Callable[[Gap], None]
 
 def fail_on_gap(gap: Gap) -> None:
     """Raises DataLoss."""
-    raise Recreated(gap) if gap.reason == "recreated" else DataLoss(gap)
+    raise Recreated(gap) if gap.ends_log else DataLoss(gap)
 
 
 class Origin(Protocol):

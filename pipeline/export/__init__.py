@@ -5,14 +5,18 @@ from pipeline.export.arrow_engine import ArrowEngine
 from pipeline.export.chains import chain_of, exported_topics
 from pipeline.export.display import Display, grid, show, summary
 from pipeline.export.exporter import Exporter, Limits, Outcome
-from pipeline.export.maintenance import collect, compact, status
-from pipeline.export.parts import PartSettings
+from pipeline.export.maintenance import Compacted, collect, compact, status, vacuum
+from pipeline.export.part_settings import FORMATS, PartSettings
 from pipeline.export.store import Store, open_store, prove
 from pipeline.export.task import Engine, Job
+from pipeline.export.upkeep import Upkeep
 from pipeline.export.verification import Verification
+from pipeline.export.versions import versions, whereabouts_of
 
 __all__ = [
+    "FORMATS",
     "ArrowEngine",
+    "Compacted",
     "Display",
     "Engine",
     "Exporter",
@@ -21,6 +25,7 @@ __all__ = [
     "Outcome",
     "PartSettings",
     "Store",
+    "Upkeep",
     "Verification",
     "chain_of",
     "collect",
@@ -33,4 +38,7 @@ __all__ = [
     "show",
     "status",
     "summary",
+    "vacuum",
+    "versions",
+    "whereabouts_of",
 ]

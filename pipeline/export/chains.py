@@ -1,48 +1,79 @@
-"""Finds the chain of a topic's export: manifests as objects, or a Delta table. An export cannot change its kind."""
+"""Finds the chain of a topic's export: a table, or manifests as objects. An export cannot change its format."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 
+from pipeline.batches import Shape
 from pipeline.errors import BadOption, ManifestDamaged
 from pipeline.export import names
+from pipeline.export.catalogs import Catalogs
 from pipeline.export.delta import DeltaChain
+from pipeline.export.iceberg import IcebergChain
 from pipeline.export.manifest import Chain, decode
+from pipeline.export.part_settings import DELTA, ICEBERG, TABLES
 from pipeline.export.store import META, Store
 from pipeline.export.task import Job
 
-DELTA = "delta"
-
 
 class _Mark(msgspec.Struct):
-    """Marks an export as a Delta table."""
+    """Marks an export as a table."""
 
     topic: str
     format: str = DELTA
+    catalog: str = ""
+    namespace: str = ""
 
 
 def chain_of(store: Store, topic: str) -> Chain:
     """The existing chain, or an empty one."""
-    return DeltaChain(store, topic) if store.size(names.delta_mark(topic)) is not None else Chain(store, topic)
+    mark = _mark_of(store, topic)
+    if mark is None:
+        return Chain(store, topic)
+    if mark.format == DELTA:
+        return DeltaChain(store, topic)
+    return IcebergChain(store, topic, Catalogs(catalog=mark.catalog, namespace=mark.namespace))
+
+
+def resolved(store: Store, topic: str, job: Job) -> Job:
+    """The job with a format: the given one, or that of the existing export, or Delta.
+
+    Raises BadOption if the topic is exported there in another format, or to another catalog.
+    """
+    mark = _mark_of(store, topic)
+    last = None if mark is not None else Chain(store, topic).newest()
+    known = mark.format if mark is not None else last.format if last is not None else ""
+    if known and job.parts.kind not in ("", known):
+        raise BadOption(f"{topic} is exported there as {known}: use that format, or another --to.")
+    given = Catalogs(catalog=job.catalog, namespace=job.namespace)
+    kind = job.parts.kind or known or DELTA
+    if kind == ICEBERG and mark is not None:
+        there = Catalogs(catalog=mark.catalog, namespace=mark.namespace)
+        if given not in (there, Catalogs()):
+            raise BadOption(
+                f"{topic} is a table of the catalog {there.catalog or 'in --to'}, namespace {there.namespace}: leave "
+                "--catalog and --namespace out, or give another --to."
+            )
+        job = replace(job, catalog=there.catalog, namespace=there.namespace)
+    return replace(job, parts=replace(job.parts, kind=kind))
 
 
 def chain_for(store: Store, topic: str, job: Job) -> Chain:
-    """The chain for an export. Raises BadOption if one of another format exists."""
+    """The chain for an export with a resolved job. Raises BadOption if an existing table does not fit."""
+    if job.parts.kind not in TABLES:
+        return Chain(store, topic)
+    schema = Shape(job.headers).schema()
+    mark = _Mark(topic, job.parts.kind)
     if job.parts.kind == DELTA:
-        marked = store.size(names.delta_mark(topic)) is not None
-        last = None if marked else Chain(store, topic).newest()
-        if last is not None:
-            raise BadOption(f"{topic} is exported there as {last.format}: use that format, or another --to.")
-        chain = DeltaChain(store, topic, headers=job.headers, hourly=job.parts.hourly)
-        chain.check()
-        if not marked:
-            store.create(names.delta_mark(topic), msgspec.json.encode(_Mark(topic)) + b"\n")
-        return chain
-    chain = chain_of(store, topic)
-    last = chain.newest()
-    known = DELTA if isinstance(chain, DeltaChain) else last.format if last is not None else job.parts.kind
-    if known != job.parts.kind:
-        raise BadOption(f"{topic} is exported there as {known}: use that format, or another --to.")
+        chain = DeltaChain(store, topic, schema=schema, parts=job.parts)
+    else:
+        mark = _Mark(topic, ICEBERG, job.catalog, job.namespace)
+        catalogs = Catalogs(catalog=job.catalog, namespace=job.namespace)
+        chain = IcebergChain(store, topic, catalogs, schema=schema, parts=job.parts)
+    chain.check()
+    store.create(names.mark(topic, job.parts.kind), msgspec.json.encode(mark) + b"\n")
     return chain
 
 
@@ -52,9 +83,22 @@ def exported_topics(store: Store) -> list[str]:
     for key, _ in store.list(META):
         if names.number_of_manifest(key) == 1:
             found.add(decode(store.read(key) or b"", key).topic)
-        elif key.endswith("/delta.json"):
-            try:
-                found.add(msgspec.json.decode(store.read(key) or b"", type=_Mark).topic)
-            except msgspec.DecodeError as error:
-                raise ManifestDamaged(f"{key} does not name its topic: {error}. Restore it.") from error
+        elif key.rsplit("/", 1)[-1] in {f"{kind}.json" for kind in TABLES}:
+            found.add(_decode_mark(store.read(key) or b"", key).topic)
     return sorted(found)
+
+
+def _mark_of(store: Store, topic: str) -> _Mark | None:
+    for kind in TABLES:
+        key = names.mark(topic, kind)
+        data = store.read(key)
+        if data is not None:
+            return _decode_mark(data, key)
+    return None
+
+
+def _decode_mark(data: bytes, key: str) -> _Mark:
+    try:
+        return msgspec.json.decode(data, type=_Mark)
+    except msgspec.DecodeError as error:
+        raise ManifestDamaged(f"{key} does not name its topic: {error}. Restore it.") from error

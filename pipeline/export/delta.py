@@ -5,10 +5,9 @@
                                               `/<partition>` appended) with `end` as its version
     _topics/<topic>/delta.json                marks this export as a Delta table
 
-The commit is the bookmark. Delta accepts a repeated version of an application, and its writer would retry a lost race
-by itself. So a commit is made for exactly the version of the table that was read, and never retried blindly: if another
-commit came in between, the log shows whose it was. Other tools may rewrite files (OPTIMIZE) and remove old ones
-(VACUUM): their commits have no manifest, and commits of exports follow them.
+Delta accepts a repeated version of an application, so a commit is made for exactly the version of the table that was
+read (`pipeline.export.tables`). `compact` is Delta's own OPTIMIZE, and `vacuum` its VACUUM: their commits, and those of
+other tools, have no manifest.
 
 Source: docs/guides/spark.md#exporting.
 """
@@ -21,17 +20,19 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 
 from pipeline.errors import BadOption, ManifestDamaged, StoreRefused
-from pipeline.export import names
-from pipeline.export.manifest import Chain, FileEntry, Manifest, files_of
+from pipeline.export.evolution import changes
+from pipeline.export.manifest import FileEntry, Manifest
+from pipeline.export.part_settings import DELTA, PartSettings
 from pipeline.export.store import Store
-from pipeline.schema import arrow_schema
+from pipeline.export.tables import Piece, TableChain, Version, partition_columns, seqs_of
 
 MANIFEST = "topicsManifest"
-_TRIES = 20
 #: Commits must stay: the newest one of an export is searched among them.
 _CONFIGURATION = {"delta.enableExpiredLogCleanup": "false"}
+_KINDS = {"date": pa.date32(), "hour": pa.int32(), "tag": pa.string()}
 
 
 class _Action(msgspec.Struct):
@@ -43,110 +44,142 @@ class _Action(msgspec.Struct):
 _commit = msgspec.json.Decoder(_Action)
 
 
-class DeltaChain(Chain):
-    """The manifests in a table's log. `headers` and `hourly` are for a new table."""
+class DeltaChain(TableChain):
+    """The manifests in the log of a Delta table."""
 
-    visible_first = True
+    called = "Delta"
 
-    def __init__(self, store: Store, topic: str, *, headers: bool = False, hourly: bool = False) -> None:
-        super().__init__(store, topic)
+    def __init__(
+        self, store: Store, topic: str, *, schema: pa.Schema | None = None, parts: PartSettings | None = None
+    ) -> None:
+        super().__init__(store, topic, schema=schema, parts=parts or PartSettings(kind=DELTA))
         try:
             import deltalake
             from deltalake.exceptions import DeltaError, TableNotFoundError
         except ImportError as error:
-            raise StoreRefused("--format delta needs the extra `delta`: pip install 'topics-broker[delta]'") from error
+            raise StoreRefused(
+                "Delta tables need the package deltalake: pip install 'topics-broker[delta]', or export with "
+                "--format parquet."
+            ) from error
         self._api: Any = deltalake
         self._error: type[Exception] = DeltaError
         self._absent: type[Exception] = TableNotFoundError
-        self._headers = headers
-        self._hourly = hourly
-        self.folder = names.delta_component(topic)
-        self._uri = f"{store.url}/{self.folder}"
-        self._storage = {"AWS_ALLOW_HTTP": "true", "AWS_CONDITIONAL_PUT": "etag"} if "://" in store.url else None
+        self._storage = storage_options(store.url)
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
-    def numbers(self) -> list[int]:
-        """The numbers of the manifests. Raises ManifestDamaged if one in between is missing."""
-        found = [each.number for each in self.all()]
-        if found != list(range(1, len(found) + 1)):
-            raise ManifestDamaged(
-                f"The commits of {self.topic} have manifests {found[:5]}…, not 1, 2, 3, …: restore them."
-            )
-        return found
-
-    def newest(self) -> Manifest | None:
-        """The last manifest; None: there is none. Raises ManifestDamaged if it contradicts the table."""
-        table = self._table()
-        return None if table is None else self._newest_of(table)
-
-    def load(self, number: int) -> Manifest:
-        """Raises ManifestDamaged."""
-        for each in self.all():
-            if each.number == number:
-                return each
-        raise ManifestDamaged(f"No commit of {self.topic} has manifest {number}. Restore it.")
-
     def all(self) -> Iterator[Manifest]:
         """All manifests in order."""
-        table = self._table()
-        for version in range(0 if table is None else table.version() + 1):
+        for version in range(self._length()):
             found = self._manifest_at(version)
             if found is not None:
                 yield found
 
-    def files(self) -> list[FileEntry]:
-        """The valid files. Raises BadOption if another tool has written some."""
-        table = self._table()
-        if table is None:
-            return []
-        ours = {entry.file: entry for entry in files_of(self.all())}
-        counting = {f"{self.folder}/{path}" for path, _ in self._active(table)}
-        if counting != ours.keys():
-            raise BadOption(
-                f"Another tool has rewritten files of the Delta table {self._uri}: read it as a table, not by files."
-            )
-        return sorted(ours.values(), key=lambda entry: (entry.partition, entry.min_seq, entry.file))
+    def table(self) -> Any | None:
+        """See `TableChain`."""
+        try:
+            return self._api.DeltaTable(self.uri, storage_options=self._storage)
+        except self._absent:
+            return None
+        except self._error as error:
+            raise StoreRefused(f"The Delta table {self.uri} cannot be opened: {type(error).__name__}.") from error
 
-    def counts(self) -> tuple[int, int]:
-        """The numbers of valid files and records, whatever tool wrote them."""
-        table = self._table()
-        active = [] if table is None else self._active(table)
-        return len(active), sum(rows for _, rows in active)
+    def newest_of(self, table: Any) -> Manifest | None:
+        """See `TableChain`."""
+        for version in range(table.version(), -1, -1):
+            found = self._manifest_at(version)
+            if found is not None:
+                for partition, end in found.end.items():
+                    at = self._asking(table.transaction_version, _application(found, partition))
+                    if at != end:
+                        raise ManifestDamaged(
+                            f"Manifest {found.number} in {self.uri} ends before seq {end} of partition {partition}, "
+                            f"but the table's transaction says {at}: the log was changed, or restored from an "
+                            "older table."
+                        )
+                return found
+        return None
 
-    def referenced(self) -> set[str]:
-        """Files that are not strays. VACUUM removes those that a commit has added."""
-        return {entry.file for each in self.all() for entry in each.added}
+    def active(self, table: Any) -> list[Piece]:
+        """See `TableChain`."""
+        found = pa.table(self._asking(table.get_add_actions))
+        paths, rows = found.column("path").to_pylist(), found.column("num_records").to_pylist()
+        return [Piece(f"{self.folder}/{path}", count) for path, count in zip(paths, rows, strict=True)]
+
+    def partitions(self, table: Any) -> list[str]:
+        """See `TableChain`."""
+        return list(table.metadata().partition_columns)
+
+    def columns(self, table: Any) -> pa.Schema:
+        """See `TableChain`."""
+        given = pa.schema(table.schema().to_arrow())
+        there = set(self.partitions(table))
+        return pa.schema([field for field in given if field.name not in there])
+
+    def versions(self) -> Iterator[Version]:
+        """See `TableChain`."""
+        before: dict[str, int] = {}
+        for version in range(self._length()):
+            info = self._info_at(version)
+            found = _manifest_in(info)
+            made_ms = info.get("timestamp", 0)
+            if found is None:
+                yield Version(str(version), made_ms, str(info.get("operation", "unknown")).lower(), 0, {})
+                continue
+            rows = sum(entry.rows for entry in found.added)
+            yield Version(str(version), made_ms, found.kind, rows, seqs_of(found, before))
+            before |= found.end
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
-    def put(self, manifest: Manifest) -> bool:
-        """Commit a manifest's files. False: another run was first. Durable on return."""
-        for _ in range(_TRIES):
-            table = self._table() or self._made()
-            self._fits(table)
-            last = self._newest_of(table)
-            if last is not None and last.number >= manifest.number:
-                # This also covers a commit whose answer was lost: the log shows whose it is.
-                return self.load(manifest.number).run == manifest.run
-            failed = self._commit(table, manifest)
-            if failed is None:
-                return True
-        raise StoreRefused(f"The Delta table {self._uri} accepts no commit: other writers are always faster.")
+    def made(self) -> Any:
+        """See `TableChain`."""
+        assert self.schema is not None
+        kinds = [pa.field(name, _KINDS[name]) for name in partition_columns(self.parts)]
+        with contextlib.suppress(self._error):  # another exporter may have created it
+            self._api.DeltaTable.create(
+                self.uri,
+                schema=self._api.Schema.from_arrow(pa.schema([*self.schema, *kinds])),
+                partition_by=partition_columns(self.parts),
+                name=self.topic,
+                configuration=_CONFIGURATION,
+                storage_options=self._storage,
+                commit_properties=self._api.CommitProperties(max_commit_retries=0),
+            )
+        table = self.table()
+        if table is None:
+            raise StoreRefused(f"The Delta table {self.uri} cannot be created.")
+        self.store.settle(self._key(0))
+        return table
 
-    def check(self) -> None:
-        """Raises BadOption if the existing table has other columns."""
-        if (table := self._table()) is not None:
-            self._fits(table)
+    def fit(self, table: Any, *, change: bool) -> bool:
+        """See `TableChain`. The library cannot widen a column's type."""
+        if self.schema is None:
+            return False
+        found = changes(self.uri, self.columns(table), self.schema)
+        if found.widened:
+            raise BadOption(
+                f"The column {found.widened[0].name} of the Delta table {self.uri} would become "
+                f"{found.widened[0].type}: a Delta table keeps its types. Export to another --to, or as Iceberg "
+                "(--format iceberg), whose types can be widened."
+            )
+        if not found.added or not change:
+            return False
+        fields = self._api.Schema.from_arrow(pa.schema(found.added)).fields
+        with contextlib.suppress(self._error):  # another exporter may have added them: the table is read again
+            table.alter.add_columns(fields, commit_properties=self._api.CommitProperties(max_commit_retries=0))
+        self.store.settle(self._key(table.version()))
+        return True
 
-    def _commit(self, table: Any, manifest: Manifest) -> Exception | None:
+    def commit(self, table: Any, manifest: Manifest, last: Manifest | None) -> Exception | None:
+        """See `TableChain`."""
         from deltalake.transaction import AddAction, CommitProperties, PostCommitHookProperties, Transaction
 
         adds = [
             AddAction(
                 path=entry.file.removeprefix(self.folder + "/"),
                 size=entry.bytes,
-                partition_values=_partition_values(entry.file),
+                partition_values=partition_values(entry),
                 modification_time=manifest.created_ms,
                 data_change=True,
                 stats=_stats(entry),
@@ -158,105 +191,114 @@ class DeltaChain(Chain):
             max_commit_retries=0,
             app_transactions=[Transaction(_application(manifest, at), end) for at, end in manifest.end.items()],
         )
+        version = table.version() + 1
         try:
             table.create_write_transaction(
                 adds,
                 mode="append",
                 schema=table.schema(),
-                partition_by=list(table.metadata().partition_columns),
+                partition_by=self.partitions(table),
                 commit_properties=properties,
                 post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=False),
             )
-        except Exception as error:  # whatever the error is, the log shows whether the commit exists
+            self.store.settle(self._key(version))
+        except Exception as error:
             return error
         return None
 
-    def _made(self) -> Any:
-        with contextlib.suppress(self._error):  # another exporter may have created it
-            self._api.DeltaTable.create(
-                self._uri,
-                schema=self._api.Schema.from_arrow(self._schema()),
-                partition_by=self._partitions(),
-                name=self.topic,
-                configuration=_CONFIGURATION,
-                storage_options=self._storage,
-                commit_properties=self._api.CommitProperties(max_commit_retries=0),
-            )
-        table = self._table()
-        if table is None:
-            raise StoreRefused(f"The Delta table {self._uri} cannot be created.")
-        return table
+    def optimize(self, folder: str, target_bytes: int) -> tuple[int, int]:
+        """Delta's OPTIMIZE, of one `date=…` or all: the numbers of files that were removed and added.
 
-    def _fits(self, table: Any) -> None:
-        given = table.metadata().partition_columns
-        if list(given) != self._partitions():
-            raise BadOption(f"{self._uri} is partitioned by {','.join(given)}: export it with the same --partition-by.")
-        names_there = {field.name for field in table.schema().fields}
-        if names_there != set(self._schema().names):
-            raise BadOption(f"{self._uri} has other columns: use --headers as in earlier exports.")
+        Raises StoreRefused if another commit rewrites the same files.
+        """
+        from deltalake.transaction import CommitProperties, PostCommitHookProperties
+        from deltalake.writer import WriterProperties
+
+        table = self.table()
+        if table is None:
+            raise BadOption(f"{self.topic} is not exported there.")
+        try:
+            found = table.optimize.compact(
+                partition_filters=[("date", "=", folder.removeprefix("date="))] if folder else None,
+                target_size=target_bytes,
+                writer_properties=WriterProperties(compression="ZSTD"),
+                post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=False),
+                commit_properties=CommitProperties(max_commit_retries=_OPTIMIZE_TRIES),
+            )
+        except self._error as error:
+            raise StoreRefused(
+                f"The Delta table {self.uri} cannot be compacted ({type(error).__name__}): nothing has changed. Run "
+                "compact again."
+            ) from error
+        self.store.settle(self._key(table.version()))
+        return found["numFilesRemoved"], found["numFilesAdded"]
+
+    def vacuum(self, retain_s: float) -> int:
+        """Delta's VACUUM, with files that no commit names: the number of removed files."""
+        table = self.table()
+        if table is None:
+            return 0
+        hours = int(retain_s // 3600)
+        return len(
+            self._asking(
+                lambda: table.vacuum(retention_hours=hours, dry_run=False, enforce_retention_duration=False, full=True)
+            )
+        )
 
     # -- steps -------------------------------------------------------------------------------------------------------
-
-    def _table(self) -> Any | None:
-        try:
-            return self._api.DeltaTable(self._uri, storage_options=self._storage)
-        except self._absent:
-            return None
-        except self._error as error:
-            raise StoreRefused(f"The Delta table {self._uri} cannot be opened: {type(error).__name__}.") from error
 
     def _asking(self, ask: Any, *arguments: Any) -> Any:
         try:
             return ask(*arguments)
         except self._error as error:
-            raise StoreRefused(f"The Delta table {self._uri} cannot be read: {type(error).__name__}.") from error
+            raise StoreRefused(f"The Delta table {self.uri} cannot be read: {type(error).__name__}.") from error
 
-    def _newest_of(self, table: Any) -> Manifest | None:
-        for version in range(table.version(), -1, -1):
-            found = self._manifest_at(version)
-            if found is not None:
-                for partition, end in found.end.items():
-                    at = self._asking(table.transaction_version, _application(found, partition))
-                    if at != end:
-                        raise ManifestDamaged(
-                            f"Manifest {found.number} in {self._uri} ends before seq {end} of partition {partition}, "
-                            f"but the table's transaction says {at}: the log was changed, or restored from an "
-                            "older table."
-                        )
-                return found
-        return None
+    def _length(self) -> int:
+        table = self.table()
+        return 0 if table is None else table.version() + 1
+
+    def _key(self, version: int) -> str:
+        return f"{self.folder}/_delta_log/{version:020d}.json"
 
     def _manifest_at(self, version: int) -> Manifest | None:
         """The manifest in the commit of that version; None: another tool made it."""
+        try:
+            return _manifest_in(self._info_at(version))
+        except msgspec.ValidationError as error:
+            raise ManifestDamaged(f"{self._key(version)} cannot be read: {error}. Restore it.") from error
+
+    def _info_at(self, version: int) -> dict[str, Any]:
         # Not with deltalake's history: it blocks all threads of the process while it waits for the store.
-        key = f"{self.folder}/_delta_log/{version:020d}.json"
+        key = self._key(version)
         data = self.store.read(key)
         if data is None:
             raise ManifestDamaged(f"{key} is missing. Restore it: without it, the exported seqs are unknown.")
         try:
             infos = [found.info for line in data.splitlines() if (found := _commit.decode(line)).info]
-            manifests = [info[MANIFEST] for info in infos if MANIFEST in info]
-            return msgspec.convert(manifests[0], type=Manifest) if manifests else None
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise ManifestDamaged(f"{key} cannot be read: {error}. Restore it.") from error
+        return infos[0] if infos else {}
 
-    def _active(self, table: Any) -> list[tuple[str, int]]:
-        import pyarrow as pa
 
-        found = pa.table(self._asking(table.get_add_actions))
-        return list(zip(found.column("path").to_pylist(), found.column("num_records").to_pylist(), strict=True))
+_OPTIMIZE_TRIES = 15
 
-    def _partitions(self) -> list[str]:
-        return ["date", "hour"] if self._hourly else ["date"]
 
-    def _schema(self) -> Any:
-        import pyarrow as pa
+def storage_options(url: str) -> dict[str, str] | None:
+    """What the library needs beside the environment to reach a store."""
+    if url.startswith("s3://"):
+        return {"AWS_ALLOW_HTTP": "true", "AWS_CONDITIONAL_PUT": "etag"}
+    return {"allow_http": "true"} if "://" in url else None
 
-        kinds = {"date": pa.date32(), "hour": pa.int32()}
-        found = arrow_schema(headers=self._headers)
-        for name in self._partitions():
-            found = found.append(pa.field(name, kinds[name]))
-        return found
+
+def partition_values(entry: FileEntry) -> dict[str, str | None]:
+    """The partition values of a file: date and hour are in its name. An hour is a number. Pure."""
+    pairs = (part.partition("=") for part in entry.file.split("/")[1:-1])
+    found: dict[str, str | None] = {name: str(int(value)) if name == "hour" else value for name, _, value in pairs}
+    return found if entry.tag is None else found | {"tag": entry.tag or None}
+
+
+def _manifest_in(info: dict[str, Any]) -> Manifest | None:
+    return msgspec.convert(info[MANIFEST], type=Manifest) if MANIFEST in info else None
 
 
 def _application(manifest: Manifest, partition: str) -> str:
@@ -264,18 +306,12 @@ def _application(manifest: Manifest, partition: str) -> str:
     return topic if partition == "0" else f"{topic}/{partition}"
 
 
-def _partition_values(file: str) -> dict[str, str | None]:
-    """The partition values in the folders of a file's name. An hour is a number."""
-    pairs = (part.partition("=") for part in file.split("/")[1:-1])
-    return {name: str(int(value)) if name == "hour" else value for name, _, value in pairs}
-
-
 def _stats(entry: FileEntry) -> str:
     first, last = entry.min_seq, entry.max_seq
     return json.dumps(
         {
             "numRecords": entry.rows,
-            "minValues": {"seq": first, "offset": first - 1},
-            "maxValues": {"seq": last, "offset": last - 1},
+            "minValues": {"seq": first, "offset": first - 1, "partition": entry.partition},
+            "maxValues": {"seq": last, "offset": last - 1, "partition": entry.partition},
         }
     )

@@ -136,6 +136,8 @@ def summary(outcomes: Sequence[Outcome], failed: Mapping[str, PipelineError]) ->
     if outcomes:
         show(table)
     errors = Console(stderr=True, highlight=False)
+    for text in (text for each in outcomes for text in [*(gap.sentence() for gap in each.gaps), *each.warnings]):
+        errors.print(f"Warning: {text}", style="yellow", markup=False, soft_wrap=True)
     for topic, error in failed.items():
         text = str(error)
         named = text if text.startswith(f"{topic}:") else f"{topic}: {text}"

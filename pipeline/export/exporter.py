@@ -27,9 +27,21 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pipeline import planning
-from pipeline.errors import AnotherExporter, Gap, PipelineError, Recreated, StoreRefused, log_name
+from pipeline.broker import TopicMissing
+from pipeline.errors import (
+    DELETED,
+    RECREATED,
+    REINSTALLED,
+    AnotherExporter,
+    Gap,
+    NotDurable,
+    PipelineError,
+    StoreRefused,
+    TopicGone,
+    log_name,
+)
 from pipeline.export import names, publication
-from pipeline.export.chains import chain_for
+from pipeline.export.chains import chain_for, resolved
 from pipeline.export.manifest import (
     APPEND,
     Bookmark,
@@ -38,6 +50,7 @@ from pipeline.export.manifest import (
     LogMark,
     Manifest,
     Plan,
+    bookmark_in,
     decode_plan,
     encode,
     gap_entry,
@@ -70,6 +83,7 @@ class Outcome:
     partitions: int = 1
     manifests: list[int] = field(default_factory=list[int])
     gaps: list[Gap] = field(default_factory=list[Gap])
+    warnings: list[str] = field(default_factory=list[str])
     seconds: float = 0.0
     lost_races: int = 0
 
@@ -88,9 +102,11 @@ class _Next:
     """The content of the next manifest. `carried`: ends of partitions that no longer exist."""
 
     topic: str
+    job: Job
     ranges: list[Range] = field(default_factory=list[Range])
     logs: dict[str, LogMark] = field(default_factory=dict[str, LogMark])
     gaps: list[Gap] = field(default_factory=list[Gap])
+    warnings: list[str] = field(default_factory=list[str])
     carried: dict[str, int] = field(default_factory=dict[str, int])
 
 
@@ -124,27 +140,35 @@ class Exporter:
 
     def todo(self, topic: str) -> int:
         """The number of seqs that an export of the topic would read now."""
-        chain = chain_for(self._store, topic, self._job)
-        return sum(each.end - each.start for each in self._next(chain, chain.newest(), announce=False).ranges)
+        job = resolved(self._store, topic, self._job)
+        chain = chain_for(self._store, topic, job)
+        return sum(each.end - each.start for each in self._next(chain, chain.newest(), job, announce=False).ranges)
 
     def export(self, topic: str) -> Outcome:
         """Export all that is durable now (or `max_records`). Raises PipelineError; earlier exports stay valid."""
         began = time.monotonic()
         outcome = Outcome(topic=topic)
-        chain = chain_for(self._store, topic, self._job)
+        job = resolved(self._store, topic, self._job)
+        chain = chain_for(self._store, topic, job)
         while True:
             publication.finish(chain)
             last = chain.newest()
-            found = self._next(chain, last)
+            try:
+                found = self._next(chain, last, job)
+            except TopicMissing:
+                found = _Next(topic=topic, job=job) if last is None else self._ended(topic, last, job)
+                if not found.gaps:
+                    raise
             outcome.partitions = len(found.ranges)
             outcome.end = _reached(each.start for each in found.ranges)
+            outcome.warnings = found.warnings
             if all(each.start >= each.end for each in found.ranges) and not found.gaps:
                 break
             plan = self._claim(chain, (last.number if last else 0) + 1, found)
             if plan is None:
                 continue
             try:
-                manifest = self._step(chain, plan, found)
+                manifest = self._step(chain, plan, found, last)
             except BaseException:
                 self._release(plan)
                 raise
@@ -167,17 +191,19 @@ class Exporter:
 
     # -- where to begin ----------------------------------------------------------------------------------------------
 
-    def _next(self, chain: Chain, last: Manifest | None, *, announce: bool = True) -> _Next:
+    def _next(self, chain: Chain, last: Manifest | None, job: Job, *, announce: bool = True) -> _Next:
         """The content of the next manifest, and the losses in it. Raises DataLoss if these are errors."""
         topic = chain.topic
         count = self._origin.partitions(topic)
         known = chain.bookmarks(last, count)
-        found = _Next(topic=topic)
+        found = _Next(topic=topic, job=job)
         for partition in range(count):
-            self._start(found, known.get(partition), last is None, self._origin.view(topic, partition))
+            self._start(found, known.get(partition), last, self._origin.view(topic, partition))
         for partition in sorted(known):
             if partition >= count:
                 _gone(found, partition, known[partition], count)
+        if announce:
+            self._look_at_memory(found)
         if self._limits.max_records is not None:
             waiting = {number: each.end - each.start for number, each in enumerate(found.ranges)}
             given = planning.shares(waiting, self._limits.max_records)
@@ -189,16 +215,43 @@ class Exporter:
                 fail_on_gap(gap)
         return found
 
-    def _start(self, found: _Next, known: Bookmark | None, is_new: bool, view: LogView) -> None:
-        """Set where a partition continues. `is_new`: nothing of its topic is exported yet."""
+    def _look_at_memory(self, found: _Next) -> None:
+        """Records that are not durable yet are in the next export, but not those of an ephemeral topic."""
+        count = sum(each.view.head_seq - each.view.durable_seq for each in found.ranges)
+        if count and self._origin.is_ephemeral(found.topic):
+            error = NotDurable(found.topic, count)
+            if self._job.fail_on_loss:
+                raise error
+            found.warnings.append(str(error))
+
+    def _ended(self, topic: str, last: Manifest, job: Job) -> _Next:
+        """The content of the last manifest of a topic that was deleted: the loss. None if that was put before.
+
+        Raises TopicGone if losses are errors.
+        """
+        found = _Next(topic=topic, job=job)
+        for key, end in last.end.items():
+            known = bookmark_in(last, int(key))
+            if known is None or known.mark is None:
+                continue  # reported before
+            found.gaps.append(Gap(topic, int(key), end, end, DELETED, _unread(last, int(key), end)))
+            found.carried[key] = 1
+        if found.gaps and self._job.fail_on_loss:
+            raise TopicGone(topic, found.gaps)
+        return found
+
+    def _start(self, found: _Next, known: Bookmark | None, before: Manifest | None, view: LogView) -> None:
+        """Set where a partition continues. `before` None: nothing of its topic is exported yet."""
         topic, mark = found.topic, known.mark if known is not None else None
         if known is None:
             # In a partition that was added, records that are gone before their export are a loss. A new topic begins
             # with its existing records.
-            start = self._first(topic, view) if is_new else 1
+            start = self._first(topic, view) if before is None else 1
         elif mark is not None and known.is_other(view.cluster_id, view.topic_id, view.epoch):
             last = max(known.end, view.evict_floor - 1)
-            found.gaps.append(Gap(topic, view.partition, known.end, last, "recreated"))
+            reason = RECREATED if known.cluster_id == view.cluster_id else REINSTALLED
+            unread = _unread(before, view.partition, known.end)
+            found.gaps.append(Gap(topic, view.partition, known.end, last, reason, unread))
             start = _after_recreation(known, mark, view)
         elif known.end > view.head_seq + 1:
             raise PipelineError(
@@ -260,14 +313,15 @@ class Exporter:
             if there is not None and there.run == self.run_id:
                 self._store.delete(key)
 
-    def _step(self, chain: Chain, plan: Plan, found: _Next) -> Manifest | None:
+    def _step(self, chain: Chain, plan: Plan, found: _Next, last: Manifest | None) -> Manifest | None:
         """Write files and manifest. None: another run put the manifest first."""
         dones = self._write(plan, found)
         files = [entry for done in dones for entry in done.files]
         for done in dones:
             found.gaps += done.gaps
         self._look(found.topic, files)
-        first = found.ranges[0].view
+        first: LogView | Manifest | None = found.ranges[0].view if found.ranges else last
+        assert first is not None
         manifest = Manifest(
             number=plan.number,
             prev=plan.number - 1,
@@ -281,7 +335,8 @@ class Exporter:
             logs=found.logs,
             added=sorted(files, key=lambda entry: (entry.partition, entry.min_seq)),
             gaps=[gap_entry(gap) for gap in found.gaps],
-            format=self._job.parts.kind,
+            durable={str(each.view.partition): each.view.durable_seq for each in found.ranges},
+            format=found.job.parts.kind,
             version=self._version,
             created_ms=_now_ms(),
         )
@@ -305,11 +360,16 @@ class Exporter:
                 self._store.replace(names.plan(found.topic, plan.number), encode(_expiring(plan, later)))
             self._progress(found.topic, step)
 
-        return self._engine.run(splits, self._job, progress) if splits else []
+        return self._engine.run(splits, found.job, progress) if splits else []
 
     def _look(self, topic: str, files: Iterable[FileEntry]) -> None:
         for entry in files:
             size = self._store.size(names.staged(topic, entry.file))
+            if size is None:
+                raise StoreRefused(
+                    f"{entry.file} was written, but is not there: --to must be the same directory on every machine "
+                    "that runs tasks, or a bucket."
+                )
             if size != entry.bytes:
                 raise StoreRefused(f"{entry.file} has {size} bytes, but {entry.bytes} were written.")
 
@@ -332,12 +392,17 @@ def _gone(found: _Next, partition: int, known: Bookmark, count: int) -> None:
     found.carried[str(partition)] = 1
     if known.mark is None:
         return  # reported before
-    if not any(gap.reason == "recreated" for gap in found.gaps):
+    if not any(gap.ends_log for gap in found.gaps):
         raise PipelineError(
             f"{found.topic}: {partition + 1} partitions are exported, but the topic has {count}. This cannot be the "
             "same topic: check --to and --url."
         )
-    found.gaps.append(Gap(found.topic, partition, known.end, known.end, "recreated"))
+    found.gaps.append(Gap(found.topic, partition, known.end, known.end, RECREATED))
+
+
+def _unread(before: Manifest | None, partition: int, end: int) -> int:
+    """The durable records that the last run saw, and did not export."""
+    return 0 if before is None else max(0, before.durable.get(str(partition), 0) + 1 - end)
 
 
 def _reached(ends: Iterable[int]) -> int:
@@ -380,4 +445,4 @@ def options_of(job: Job) -> ReadOptions:
     return replace(ReadOptions(), url=job.url, token=job.token, path=job.path, fail_on_loss=job.fail_on_loss)
 
 
-__all__ = ["Exporter", "Limits", "Outcome", "Recreated", "is_over", "options_of", "this_host"]
+__all__ = ["Exporter", "Limits", "Outcome", "is_over", "options_of", "this_host"]

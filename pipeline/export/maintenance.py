@@ -18,9 +18,13 @@ from pipeline import planning
 from pipeline.errors import AnotherExporter, BadOption, ManifestDamaged
 from pipeline.export import names, publication
 from pipeline.export.chains import chain_of
+from pipeline.export.delta import DeltaChain
+from pipeline.export.iceberg import IcebergChain
 from pipeline.export.manifest import COMPACT, Bookmark, FileEntry, Manifest, decode_plan
-from pipeline.export.parts import PartSettings, PartWriter
+from pipeline.export.part_settings import JSON, PARQUET, PartSettings
+from pipeline.export.parts import TAG_FIELD, PartWriter
 from pipeline.export.store import TMP, Store
+from pipeline.export.tables import TableChain
 from pipeline.origins import FullOrigin
 from pipeline.view import LogView
 
@@ -37,10 +41,10 @@ def folder_of(entry: FileEntry) -> str:
 
 
 def groups_to_compact(files: Sequence[FileEntry]) -> Iterator[list[FileEntry]]:
-    """Groups of files to merge: small ones of one folder and log, adjacent in seq order. Pure."""
+    """Groups of files to merge: small ones of one folder, tag and log, adjacent in seq order. Pure."""
 
-    def log_of(entry: FileEntry) -> tuple[str, int, int]:
-        return folder_of(entry), entry.partition, names.epoch_of(entry.file)
+    def log_of(entry: FileEntry) -> tuple[str, str, int, int]:
+        return folder_of(entry), entry.tag or "", entry.partition, names.epoch_of(entry.file)
 
     ordered = sorted(files, key=lambda entry: (*log_of(entry), entry.min_seq))
     for _, inside in groupby(ordered, key=log_of):
@@ -71,23 +75,28 @@ class Compacted(NamedTuple):
 def compact(store: Store, topic: str, *, version: str, folder: str = "") -> Compacted:
     """Rewrite small files of each date into large ones, as one manifest with an unchanged bookmark.
 
-    `folder` ("date=2026-01-31"): only this one. It can be killed at any point, like an export. Raises AnotherExporter
-    if an export has put the next manifest meanwhile: the compaction is then not valid; run it again.
+    `folder` ("date=2026-01-31"): only this one. It can be killed at any point, like an export. A Delta table is
+    compacted by its own OPTIMIZE. Raises AnotherExporter if an export has put the next manifest meanwhile: the
+    compaction is then not valid; run it again.
     """
     chain = chain_of(store, topic)
+    if isinstance(chain, DeltaChain):
+        files, rows = chain.counts()
+        removed, added = chain.optimize(folder, LARGE_BYTES)
+        return Compacted(files, files - removed + added, rows if removed else 0, None)
     publication.finish(chain)
     last = chain.newest()
     if last is None:
         raise BadOption(f"{topic} is not exported there.")
-    if last.format != "parquet":
-        raise BadOption(
-            f"{topic} is exported as {last.format}, but only parquet can be compacted (use OPTIMIZE for Delta tables)."
-        )
-    files = [entry for entry in chain.files() if not folder or f"/{folder}" in entry.file]
+    if last.format == JSON:
+        raise BadOption(f"{topic} is exported as {JSON}, but only {PARQUET} and tables can be compacted.")
+    settings = chain.settings(last)
+    every = chain.divided()[0] if isinstance(chain, TableChain) else chain.files()
+    files = [entry for entry in every if not folder or f"/{folder}/" in entry.file]
     groups = list(groups_to_compact(files))
     if not groups:
         return Compacted(len(files), len(files), 0, None)
-    added = [entry for group in groups for entry in _rewrite(store, topic, group)]
+    added = [entry for group in groups for entry in _rewrite(store, topic, group, settings)]
     removed = [entry.file for group in groups for entry in group]
     if sum(entry.rows for entry in added) != sum(entry.rows for group in groups for entry in group):
         raise ManifestDamaged(f"{topic}: the numbers of rows in files and manifests differ: run verify.")
@@ -104,6 +113,7 @@ def compact(store: Store, topic: str, *, version: str, folder: str = "") -> Comp
         logs=last.logs,
         added=added,
         removed=removed,
+        durable=last.durable,
         format=last.format,
         version=version,
         created_ms=time.time_ns() // 1_000_000,
@@ -115,18 +125,18 @@ def compact(store: Store, topic: str, *, version: str, folder: str = "") -> Comp
     )
 
 
-def _rewrite(store: Store, topic: str, group: list[FileEntry]) -> list[FileEntry]:
-    hourly = "/hour=" in group[0].file
+def _rewrite(store: Store, topic: str, group: list[FileEntry], settings: PartSettings) -> list[FileEntry]:
     epoch = names.epoch_of(group[0].file)
     start, end = group[0].min_seq, max(entry.max_seq for entry in group) + 1
-    writer = PartWriter(store, PartSettings(hourly=hourly), topic, group[0].partition, start, end, epoch)
+    writer = PartWriter(store, settings, topic, group[0].partition, start, end, epoch)
     return list(writer.write(batch for entry in group for batch in read_file(store, topic, entry)))
 
 
 def read_file(store: Store, topic: str, entry: FileEntry) -> Iterator[pa.RecordBatch]:
-    """The records of an exported Parquet file."""
+    """The records of an exported Parquet file, without the column that repeats the tag."""
     with store.local(publication.whereabouts(store, topic, entry.file)) as path, pq.ParquetFile(path) as file:
-        yield from file.iter_batches(_READ_ROWS)
+        for batch in file.iter_batches(_READ_ROWS):
+            yield batch.drop_columns([TAG_FIELD.name]) if TAG_FIELD.name in batch.schema.names else batch
 
 
 def collect(store: Store, topic: str, now_s: float) -> list[str]:
@@ -138,7 +148,8 @@ def collect(store: Store, topic: str, now_s: float) -> list[str]:
     publication.finish(chain)
     keys = store.list(chain.folder)
     meta = store.list(names.chain_folder(topic))
-    replaced = {name for each in chain.all() for name in each.removed}
+    # Older versions of a table have the replaced files: they stay until `vacuum`.
+    replaced = set[str]() if chain.visible_first else {name for each in chain.all() for name in each.removed}
     counting = chain.referenced()
     strays = [(key, put_s) for key, put_s in keys if names.is_part(key) and key not in counting]
     gone = [key for key, _ in strays if key in replaced]
@@ -149,6 +160,23 @@ def collect(store: Store, topic: str, now_s: float) -> list[str]:
     gone += [key for key, put_s in store.list(TMP) if put_s < now_s - DAY_S]
     for key in gone:
         store.delete(key)
+    return gone
+
+
+def vacuum(store: Store, topic: str, *, retain_s: float, now_s: float) -> int:
+    """Remove files that only older versions of a table have, and strays: the number of removed files.
+
+    `retain_s`: how long older versions can be read, at least a day. Nothing is removed while a run is at work. Raises
+    BadOption, StoreRefused.
+    """
+    if retain_s < DAY_S:
+        raise BadOption("--retain must be at least 1d: younger files may belong to a reader, or to a run at work.")
+    chain = chain_of(store, topic)
+    if _live_plan(store, [key for key, _ in store.list(names.chain_folder(topic))], now_s):
+        return 0
+    gone = len(collect(store, topic, now_s))
+    if isinstance(chain, DeltaChain | IcebergChain):
+        gone += chain.vacuum(retain_s)
     return gone
 
 
@@ -204,4 +232,4 @@ def _state_of(known: Bookmark | None, end: int, view: LogView) -> str:
     return "up to date" if end > view.durable_seq else "behind"
 
 
-__all__ = ["Compacted", "Status", "collect", "compact", "read_file", "status"]
+__all__ = ["Compacted", "Status", "collect", "compact", "read_file", "status", "vacuum"]

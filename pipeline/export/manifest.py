@@ -17,13 +17,17 @@ import msgspec
 
 from pipeline.errors import Gap, ManifestDamaged
 from pipeline.export import names
+from pipeline.export.part_settings import PartSettings
 from pipeline.export.store import Store
 
 APPEND, COMPACT = "append", "compact"
 
 
 class FileEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """A file with records min_seq to max_seq, both inclusive. Times are ms; sha256 is of the file's bytes, in hex."""
+    """A file with records min_seq to max_seq, both inclusive. Times are ms; sha256 is of the file's bytes, in hex.
+
+    `tag`: the tag of all its records, "" if they have none; None: the export is not partitioned by tag.
+    """
 
     file: str
     partition: int
@@ -34,6 +38,7 @@ class FileEntry(msgspec.Struct, frozen=True, kw_only=True):
     min_ts: int
     max_ts: int
     sha256: str
+    tag: str | None = None
 
 
 class GapEntry(msgspec.Struct, frozen=True, kw_only=True, rename={"first": "from", "last": "to"}):
@@ -71,8 +76,9 @@ class Bookmark(msgspec.Struct, frozen=True, kw_only=True):
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """One step of the export. `end`: the first seq that is not exported, by partition (as text); `logs`: the exported
-    log, by partition. `cluster_id`, `topic_id` and `epoch` are of partition 0; manifests that were written before
-    `logs` existed have no other partition."""
+    log, by partition. `durable`: the last durable seq that the run saw, by partition. `prev_run`: the run of the
+    manifest before, where manifests are found by it. `cluster_id`, `topic_id` and `epoch` are of partition 0; manifests
+    that were written before `logs` existed have no other partition."""
 
     number: int
     prev: int
@@ -84,6 +90,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     run: str
     end: dict[str, int]
     logs: dict[str, LogMark] = {}
+    durable: dict[str, int] = {}
+    prev_run: str = ""
     added: Sequence[FileEntry] = ()
     removed: Sequence[str] = ()
     gaps: Sequence[GapEntry] = ()
@@ -151,7 +159,7 @@ def decode_plan(data: bytes) -> Plan | None:
 
 
 class Chain:
-    """The manifests of a topic as objects in a store. For Delta tables, see `pipeline.export.delta`."""
+    """The manifests of a topic as objects in a store. For tables, see `pipeline.export.tables`."""
 
     #: Whether files must have their names before the manifest is put.
     visible_first = False
@@ -217,6 +225,18 @@ class Chain:
     def referenced(self) -> set[str]:
         """Files that the collection never removes."""
         return {entry.file for entry in self.files()}
+
+    def settings(self, last: Manifest) -> PartSettings:
+        """The settings of the files of an existing export."""
+        files = list(last.added) or self.files()
+        return PartSettings(
+            kind=last.format,
+            hourly=any("/hour=" in entry.file for entry in files[:1]),
+            tagged=any(entry.tag is not None for entry in files[:1]),
+        )
+
+    def check(self) -> None:
+        """Raises BadOption if the existing export has other columns than those of this run."""
 
     def put(self, manifest: Manifest) -> bool:
         """Put a manifest. False: another run was first. Durable on return."""

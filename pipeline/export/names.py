@@ -8,13 +8,20 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 
+from pipeline.errors import BadOption
+from pipeline.export.part_settings import DELTA, ICEBERG, JSON, PARQUET, TABLES
 from pipeline.export.store import META
 
 _SAFE = re.compile(rb"[A-Za-z0-9.-]")
 _MANIFEST = re.compile(r"(\d{20})\.json")
 _PLAN = re.compile(r"(\d{20})\.plan\.json")
 _PART = re.compile(r"part-(\d+)-(\d{20})-(\d{20})-(\d+)-([0-9a-f]{8})\.[a-z.]+")
-SUFFIXES = {"parquet": "parquet", "delta": "parquet", "json": "json.gz"}
+_TABLE_MANIFEST = re.compile(r"\d{20}-([0-9a-f]{32})\.json")
+SUFFIXES = {PARQUET: "parquet", DELTA: "parquet", ICEBERG: "parquet", JSON: "json.gz"}
+#: The folder of records without a tag, as readers of such folders expect it.
+NO_TAG = "__HIVE_DEFAULT_PARTITION__"
+#: The most bytes of a tag in the name of a folder; file systems allow 255.
+TAG_BYTES = 240
 
 
 def component(name: str) -> str:
@@ -26,10 +33,26 @@ def component(name: str) -> str:
     return out.decode()
 
 
-def delta_component(name: str) -> str:
-    """The same for the folder of a Delta table, but with = instead of %: Delta's readers decode the path of a table
-    once too often."""
+def table_component(name: str) -> str:
+    """The same for the folder of a table, but with = instead of %: readers of tables decode a path once too often."""
     return component(name).replace("%", "=")
+
+
+def table_name(name: str) -> str:
+    """A topic's name as the name of a table in a catalog: all but [A-Za-z0-9_] becomes _XX, its bytes in hex."""
+    plain = re.sub(r"_(?=[0-9A-F]{2})", "_5F", name)
+    return re.sub(r"[^A-Za-z0-9_]", lambda found: "".join(f"_{byte:02X}" for byte in found[0].encode()), plain)
+
+
+def tag_folder(tag: str) -> str:
+    """`tag=…`; "" means no tag. Raises BadOption if the name is too long for a folder."""
+    name = component(tag) if tag else NO_TAG
+    if len(name) > TAG_BYTES:
+        raise BadOption(
+            f"The tag {tag[:40]!r}… is too long for the name of a folder: leave `tag` out of --partition-by, or export "
+            "to a table (--format delta)."
+        )
+    return f"tag={name}"
 
 
 def partition_folder(ts_ms: int, hourly: bool) -> str:
@@ -41,7 +64,7 @@ def partition_folder(ts_ms: int, hourly: bool) -> str:
 def part(topic: str, folder: str, partition: int, start: int, end: int, epoch: int, attempt: str, kind: str) -> str:
     """The key of a file with records start <= seq < end. `attempt` is random, so that keys differ."""
     name = f"part-{partition}-{start:020d}-{end:020d}-{epoch}-{attempt}.{SUFFIXES[kind]}"
-    return f"{delta_component(topic) if kind == 'delta' else component(topic)}/{folder}/{name}"
+    return f"{table_component(topic) if kind in TABLES else component(topic)}/{folder}/{name}"
 
 
 def staging_folder(topic: str) -> str:
@@ -78,9 +101,20 @@ def plan(topic: str, number: int) -> str:
     return f"{chain_folder(topic)}/{number:020d}.plan.json"
 
 
-def delta_mark(topic: str) -> str:
-    """The key of the object that marks an export as a Delta table."""
-    return f"{chain_folder(topic)}/delta.json"
+def table_manifest(topic: str, number: int, run: str) -> str:
+    """The key of a manifest that counts if the table names its run."""
+    return f"{chain_folder(topic)}/{number:020d}-{run}.json"
+
+
+def run_of_table_manifest(key: str) -> str | None:
+    """The run in such a key; None for other keys."""
+    match = _TABLE_MANIFEST.fullmatch(key.rsplit("/", 1)[-1])
+    return match[1] if match else None
+
+
+def mark(topic: str, kind: str) -> str:
+    """The key of the object that marks an export as a table of that format."""
+    return f"{chain_folder(topic)}/{kind}.json"
 
 
 def number_of_manifest(key: str) -> int | None:

@@ -1,4 +1,4 @@
-"""Writes batches of records to files, one for each date (and hour), and describes each. Runs in a task."""
+"""Writes batches of records to files, one for each date (and hour, and tag), and describes each. Runs in a task."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ import json
 import uuid
 from base64 import b64encode
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from itertools import pairwise
-from typing import IO, Any, Protocol, cast
+from itertools import groupby, pairwise
+from typing import IO, Any, NamedTuple, Protocol, cast
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from pipeline.errors import BadOption
 from pipeline.export import names
 from pipeline.export.manifest import FileEntry
+from pipeline.export.part_settings import ICEBERG, JSON, TABLES, PartSettings
 from pipeline.export.store import Store
 
 _DAY_MS, _HOUR_MS = 86_400_000, 3_600_000
@@ -29,15 +30,11 @@ _DICTIONARIES: Any = ["topic", "node", "key", "partition", "timestampType"]
 #: Rows of a row group, which is in memory until it is written.
 GROUP_ROWS = 1 << 18
 GROUP_BYTES = 64 << 20
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartSettings:
-    """Settings of files."""
-
-    kind: str = "parquet"
-    hourly: bool = False
-    compression: str = "zstd"
+#: The most tags of one date (or hour) in a task of an export that is partitioned by tag: each is an open file.
+TAGS = 256
+#: The column that files have if a table is partitioned by tag: Iceberg takes the values of partitions from columns.
+TAG_FIELD = pa.field("tag", pa.string())
+_TAG_BYTES = 256
 
 
 class _Sink(Protocol):
@@ -108,8 +105,8 @@ def _as_text(value: Any) -> Any:
 class _Part:
     """A file that is being written: records of one date, in seq order. It is valid when a manifest names it."""
 
-    def __init__(self, writer: PartWriter, folder: str, schema: pa.Schema) -> None:
-        self.folder = folder
+    def __init__(self, writer: PartWriter, slot: Slot, schema: pa.Schema) -> None:
+        self._tag = slot.tag
         self._schema = schema
         self._held: list[pa.RecordBatch] = []
         self._held_rows = self._held_bytes = 0
@@ -118,11 +115,11 @@ class _Part:
         self._last = (0, 0)
         self._stack = contextlib.ExitStack()
         # The name contains the requested range. The manifest lists the actual records.
-        self._key = writer.key(folder)
+        self._key = writer.key(slot.folder)
         self._file = _Hashing(self._stack.enter_context(writer.store.writing(writer.staged(self._key))))
         settings = writer.settings
         self._sink: _Sink = (
-            _Json(self._file) if settings.kind == "json" else _Parquet(self._file, schema, settings.compression)
+            _Json(self._file) if settings.kind == JSON else _Parquet(self._file, schema, settings.compression)
         )
 
     def add(self, batch: pa.RecordBatch) -> None:
@@ -134,9 +131,15 @@ class _Part:
         self._held_rows += len(batch)
         self._held_bytes += batch.nbytes
         if self._held_rows >= GROUP_ROWS or self._held_bytes >= GROUP_BYTES:
-            self._flush()
+            self.flush()
 
-    def _flush(self) -> None:
+    @property
+    def held_bytes(self) -> int:
+        """The bytes of the batches in memory."""
+        return self._held_bytes
+
+    def flush(self) -> None:
+        """Write the batches in memory as a row group."""
         if self._held:
             self._sink.write(pa.Table.from_batches(self._held, self._schema))
             self._rows += self._held_rows
@@ -144,7 +147,7 @@ class _Part:
 
     def finish(self, partition: int) -> FileEntry:
         """Complete the file. It is durable on return, under its staged name."""
-        self._flush()
+        self.flush()
         self._sink.close()
         self._stack.close()
         assert self._first is not None
@@ -158,6 +161,7 @@ class _Part:
             min_ts=self._first[1],
             max_ts=self._last[1],
             sha256=self._file.digest.hexdigest(),
+            tag=self._tag,
         )
 
     def give_up(self, error: BaseException) -> None:
@@ -189,29 +193,100 @@ class PartWriter:
         return names.part(self._topic, folder, self._partition, start, end, self._epoch, attempt, self.settings.kind)
 
     def staged(self, key: str) -> str:
-        """Where a file is written before it is valid."""
+        """The name of a file before it is valid."""
         return names.staged(self._topic, key)
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> Iterator[FileEntry]:
         """Write the batches. Yields each file when it is complete. Times must not decrease."""
-        part: _Part | None = None
+        settings = self.settings
+        now, parts = "", dict[Slot, _Part]()
         try:
             for batch in batches:
-                for folder, piece in by_folder(batch, self.settings.hourly):
-                    if part is not None and part.folder != folder:
-                        yield part.finish(self._partition)
-                        part = None
-                    if part is None:
-                        part = _Part(self, folder, batch.schema)
-                    part.add(piece)
-            if part is not None:
-                done, part = part.finish(self._partition), None
-                yield done
+                for folder, inside in groupby(by_slot(batch, settings), key=_time_of):
+                    if folder != now:
+                        yield from self._finished(parts)
+                        now = folder
+                    for slot, piece in inside:
+                        self._part(parts, slot, piece.schema).add(piece)
+                        self._relieve(parts)
+            yield from self._finished(parts)
         except BaseException as error:
-            if part is not None:
+            for part in parts.values():
                 with contextlib.suppress(Exception):
                     part.give_up(error)
             raise
+
+    def _part(self, parts: dict[Slot, _Part], slot: Slot, schema: pa.Schema) -> _Part:
+        found = parts.get(slot)
+        if found is None:
+            if len(parts) == TAGS:
+                raise BadOption(
+                    f"{self._topic} has more than {TAGS} tags in {slot.folder_of_time}: leave `tag` out of "
+                    "--partition-by. Readers find the tag in the column `key`."
+                )
+            found = parts[slot] = _Part(self, slot, schema)
+        return found
+
+    def _relieve(self, parts: dict[Slot, _Part]) -> None:
+        """Write what is in memory if all files together have too much of it."""
+        if len(parts) > 1 and sum(part.held_bytes for part in parts.values()) >= GROUP_BYTES:
+            for part in parts.values():
+                part.flush()
+
+    def _finished(self, parts: dict[Slot, _Part]) -> Iterator[FileEntry]:
+        while parts:
+            slot = next(iter(parts))
+            done = parts[slot].finish(self._partition)
+            del parts[slot]
+            yield done
+
+
+class Slot(NamedTuple):
+    """What the records of a file have in common. `tag`: as in `FileEntry`."""
+
+    folder_of_time: str
+    folder: str
+    tag: str | None
+
+
+def _time_of(piece: tuple[Slot, pa.RecordBatch]) -> str:
+    return piece[0].folder_of_time
+
+
+def by_slot(batch: pa.RecordBatch, settings: PartSettings) -> Iterator[tuple[Slot, pa.RecordBatch]]:
+    """Split a batch by time, and by tag if the files are partitioned by it. Pure."""
+    for folder, piece in by_folder(batch, settings.hourly):
+        if not settings.tagged:
+            yield Slot(folder, folder, None), piece
+            continue
+        for tag, mine in by_tag(piece):
+            if settings.kind == ICEBERG:
+                column = pa.array([tag or None], TAG_FIELD.type).take(pa.array(np.zeros(len(mine), np.int8)))
+                mine = mine.append_column(TAG_FIELD, column)
+            # Tables have the tag in their metadata; readers of files find it in the name of the folder.
+            yield Slot(folder, folder if settings.kind in TABLES else f"{folder}/{names.tag_folder(tag)}", tag), mine
+
+
+def by_tag(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """The records of each tag, in seq order. "": no tag, or a key that cannot be one. Pure."""
+    encoded = cast("pa.DictionaryArray", batch.column("key").dictionary_encode())
+    tags = [_tag(key) for key in encoded.dictionary.to_pylist()]
+    codes = {tag: code for code, tag in enumerate(dict.fromkeys(["", *tags]))}
+    of_key = np.array([codes[tag] for tag in tags], np.int64)
+    indices = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    found = np.where(indices < 0, 0, of_key[indices] if len(of_key) else 0)
+    for tag, code in codes.items():
+        mine = np.flatnonzero(found == code)
+        if len(mine):
+            yield tag, batch if len(mine) == len(batch) else batch.take(pa.array(mine))
+
+
+def _tag(key: bytes) -> str:
+    """The key as a tag; "": it is none, as with some keys of Kafka clients."""
+    try:
+        return key.decode() if len(key) <= _TAG_BYTES else ""
+    except UnicodeDecodeError:
+        return ""
 
 
 def by_folder(batch: pa.RecordBatch, hourly: bool) -> Iterator[tuple[str, pa.RecordBatch]]:

@@ -10,8 +10,8 @@ Tasks write under names that no glob finds (`_topics/<topic>/_staged/…`, with 
     4  remove the staged names                 if one remains, the next run repeats steps 2 to 4
 
 Every run begins by publishing staged files that are valid. The steps can be repeated, by any run: a file is moved only
-once, because its staged name is then gone, and a removed file never becomes valid again. A Delta table is read by its
-log, so its files get their names before the commit.
+once, because its staged name is then gone, and a removed file never becomes valid again. A table is read by its log,
+so its files get their names before the commit, and replaced ones stay for readers of older versions until `vacuum`.
 """
 
 from __future__ import annotations
@@ -72,7 +72,8 @@ def whereabouts(store: Store, topic: str, file: str) -> str:
 
 
 def _show(chain: Chain, manifest: Manifest) -> None:
-    steps = [(name.rsplit("/", 1)[0], 0, name) for name in manifest.removed]
+    replaced = () if chain.visible_first else manifest.removed
+    steps = [(name.rsplit("/", 1)[0], 0, name) for name in replaced]
     steps += [(entry.file.rsplit("/", 1)[0], 1, entry.file) for entry in manifest.added]
     for _, inside in groupby(sorted(steps), key=lambda step: step[0]):
         for _, is_added, name in inside:

@@ -19,7 +19,7 @@ from typing import IO, Any, Protocol, cast
 
 from pipeline.errors import BadOption, StoreRefused
 
-_SCHEMES = ("s3", "gs", "az")
+_SCHEMES = ("s3", "gs", "az", "abfss")
 #: The folder of manifests, plans and unfinished files. Spark skips names that begin with _.
 META = "_topics"
 TMP = f"{META}/_tmp"
@@ -59,6 +59,10 @@ class Store(Protocol):
         """Rename an object, durably. Readers never see a part of it. A repetition does nothing."""
         ...
 
+    def settle(self, key: str) -> None:
+        """Make an object durable that a library has put, if it exists."""
+        ...
+
     def writing(self, key: str) -> contextlib.AbstractContextManager[IO[bytes]]:
         """A file to write. If the block succeeds, it becomes the object `key`, durably, and never replaces another."""
         ...
@@ -69,7 +73,7 @@ class Store(Protocol):
 
 
 def open_store(location: str) -> Store:
-    """The store at a path or a URL (s3://, gs://, az://). Raises BadOption, StoreRefused."""
+    """The store at a path or a URL (s3://, gs://, az://, abfss://). Raises BadOption, StoreRefused."""
     scheme, found, _ = location.partition("://")
     if not found:
         return Directory(Path(location).absolute())
@@ -166,6 +170,11 @@ class Directory:
             _sync(path.parent)
             (self._root / source).unlink(missing_ok=True)
 
+    def settle(self, key: str) -> None:
+        path = self._root / key
+        with _refusing(path), contextlib.suppress(FileNotFoundError):
+            sync_file(path)
+
     @contextlib.contextmanager
     def writing(self, key: str) -> Generator[IO[bytes]]:
         target = self._folder_of(key)
@@ -200,6 +209,16 @@ def _refusing(path: Path) -> Generator[None]:
         yield
     except OSError as error:
         raise StoreRefused(f"{path} cannot be used: {error.strerror or error}.") from error
+
+
+def sync_file(path: Path) -> None:
+    """Make a written file and its name durable."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    _sync(path.parent)
 
 
 def _sync(folder: Path) -> None:
@@ -273,6 +292,9 @@ class Bucket:
         with self._asking(target), contextlib.suppress(FileNotFoundError):
             self._api.copy(self._remote, source, target)  # within the store, and atomic
             self._api.delete(self._remote, source)
+
+    def settle(self, key: str) -> None:
+        pass  # a put is durable when it is answered
 
     @contextlib.contextmanager
     def writing(self, key: str) -> Generator[IO[bytes]]:

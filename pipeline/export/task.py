@@ -35,6 +35,8 @@ class Job:
     cold_path: str = ""
     to: str
     parts: PartSettings
+    catalog: str = ""
+    namespace: str = "topics"
     headers: bool = False
     fail_on_loss: bool = True
     fetch_concurrency: int = 2

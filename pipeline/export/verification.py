@@ -7,11 +7,15 @@ The expected number of records comes from the origin's counts, which are indepen
 from __future__ import annotations
 
 import hashlib
+import itertools
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from heapq import merge
+from operator import itemgetter
 from typing import NamedTuple
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from pipeline import planning
 from pipeline.batches import Shape
@@ -21,6 +25,7 @@ from pipeline.export.chains import chain_of
 from pipeline.export.maintenance import read_file
 from pipeline.export.manifest import Bookmark, FileEntry
 from pipeline.export.store import Store
+from pipeline.export.tables import Piece, TableChain
 from pipeline.origins import FullOrigin
 from pipeline.split_reader import SplitReader
 from pipeline.splits import splits_of
@@ -33,6 +38,7 @@ Digest = tuple[int, int]
 GRACE_S = 5.0
 #: The most messages about individual records; further ones are only counted.
 _NAMED = 20
+_READ_ROWS = 1 << 16
 
 
 class Verified(NamedTuple):
@@ -44,6 +50,13 @@ class Verified(NamedTuple):
     compared: int
     problems: list[str]
     notes: list[str]
+
+
+class Rewritten(NamedTuple):
+    """Records of a partition in rewritten files, in seq order, and the epochs of the files that they replace."""
+
+    epochs: set[int]
+    digests: list[Digest]
 
 
 class Verification:
@@ -61,13 +74,15 @@ class Verification:
         """Verify. Without an origin, only files are checked. Raises ManifestDamaged, SourceUnreadable."""
         chain = chain_of(self._store, self._topic)
         seen = [] if chain.visible_first else self._store.list(chain.folder)
-        last, files = chain.newest(), chain.files()
+        last = chain.newest()
+        files, foreign = chain.divided() if isinstance(chain, TableChain) else (chain.files(), [])
+        rewritten = self._rewritten(chain, files, foreign) if isinstance(chain, TableChain) else {}
         self._look_for_strays([key for key, _ in seen if names.is_part(key)], files)
         good = [entry for entry in files if self._is_whole(entry)]
         parquet = [entry for entry in good if entry.file.endswith(".parquet")]
         held = {} if origin is None else {each.partition: each for each in origin.held(self._topic)}
         known = chain.bookmarks(last, len(held))
-        for partition in sorted({*held, *known, *(entry.partition for entry in parquet)}):
+        for partition in sorted({*held, *known, *rewritten, *(entry.partition for entry in parquet)}):
             mine = [entry for entry in parquet if entry.partition == partition]
             mark = known.get(partition)
             if mark is None and partition in held and held[partition].live:
@@ -75,10 +90,18 @@ class Verification:
                     f"Partition {partition} is missing: the broker has {held[partition].live} records in it, but it "
                     "was never exported. Run export."
                 )
-            epochs = {names.epoch_of(entry.file) for entry in mine}
+            others = rewritten.get(partition)
+            epochs = {names.epoch_of(entry.file) for entry in mine} | (others.epochs if others else set[int]())
+            if others is not None and len(epochs) > 1:
+                self._notes.append(
+                    f"{log_name(self._topic, partition)} was created again, and files of both logs were rewritten "
+                    "together: their records are counted, but not compared."
+                )
+                self._rows += sum(entry.rows for entry in mine)
+                continue
             current = mark.mark.epoch if mark is not None and mark.mark is not None else None
             for epoch in sorted(epochs | ({current} if current is not None else set())):
-                records = self._exported([entry for entry in mine if names.epoch_of(entry.file) == epoch])
+                records = self._exported([entry for entry in mine if names.epoch_of(entry.file) == epoch], others)
                 if origin is not None and mark is not None and epoch == current and len(parquet) == len(good):
                     self._compare(records, partition, mark, held.get(partition), origin)
                 for _ in records:
@@ -87,7 +110,44 @@ class Verification:
         if self._unnamed:
             self._problems.append(f"{self._unnamed} more records are missing, or differ from the broker's.")
         size = sum(entry.bytes for entry in files)
-        return Verified(len(files), self._rows, size, self._compared, self._problems, self._notes)
+        count = len(files) + len(foreign)
+        return Verified(count, self._rows, size, self._compared, self._problems, self._notes)
+
+    def _rewritten(self, chain: TableChain, files: list[FileEntry], foreign: list[Piece]) -> dict[int, Rewritten]:
+        """The records of files that `compact` of Delta, or another tool, has written, by partition.
+
+        These files name neither logs nor seqs, so the records are in memory here.
+        """
+        found: dict[int, list[Digest]] = {}
+        for piece in foreign:
+            rows = 0
+            with self._store.local(piece.file) as path:
+                for batch in _batches(path):
+                    at = batch.column("partition").to_pylist()
+                    for partition, digest in zip(at, digests_of(batch), strict=True):
+                        found.setdefault(partition, []).append(digest)
+                    rows += len(batch)
+                    self._progress(len(batch))
+            self._rows += rows
+            if rows != piece.rows:
+                self._problems.append(f"{piece.file} has {rows} records, but the table says {piece.rows}.")
+        counting = {entry.file for entry in files}
+        replaced: dict[int, list[FileEntry]] = {}
+        for entry in chain.expected():
+            if entry.file not in counting:
+                replaced.setdefault(entry.partition, []).append(entry)
+        for partition in sorted({*found, *replaced}):
+            expected = sum(entry.rows for entry in replaced.get(partition, []))
+            there = len(found.get(partition, []))
+            if expected != there:
+                self._problems.append(
+                    f"Rewritten files have {there} records{_of(partition)}, but the files that they replace had "
+                    f"{expected}."
+                )
+        return {
+            partition: Rewritten({names.epoch_of(entry.file) for entry in replaced.get(partition, [])}, sorted(digests))
+            for partition, digests in found.items()
+        }
 
     def _look_for_strays(self, seen: Sequence[str], files: Sequence[FileEntry]) -> None:
         """Find files that a plain reader of the folder would read, but that are not valid."""
@@ -115,21 +175,31 @@ class Verification:
         self._problems.append(f"{entry.file} has changed: {size} bytes, sha256 {sha.hexdigest()[:16]}….")
         return False
 
-    def _exported(self, files: list[FileEntry]) -> Iterator[Digest]:
+    def _exported(self, files: list[FileEntry], others: Rewritten | None) -> Iterator[Digest]:
+        """The records of a log in seq order. Files with a tag each have seqs of the same range."""
         last = 0
-        for entry in sorted(files, key=lambda entry: entry.min_seq):
-            rows = 0
-            for batch in read_file(self._store, self._topic, entry):
-                for seq, digest in digests_of(batch):
-                    if seq <= last:
-                        self._say(f"Seq {seq} is exported twice, or out of order, in {entry.file}.")
-                    last = seq
-                    yield seq, digest
-                rows += len(batch)
-                self._progress(len(batch))
-            self._rows += rows
-            if rows != entry.rows:
-                self._problems.append(f"{entry.file} has {rows} records, but its manifest says {entry.rows}.")
+        streams = [self._merged(inside) for inside in overlapping(files)]
+        records: Iterator[Digest] = itertools.chain.from_iterable(streams)
+        if others is not None:
+            records = merge(records, others.digests, key=itemgetter(0))
+        for seq, digest in records:
+            if seq <= last:
+                self._say(f"Seq {seq} is exported twice, or out of order.")
+            last = seq
+            yield seq, digest
+
+    def _merged(self, files: list[FileEntry]) -> Iterator[Digest]:
+        return merge(*(self._records(entry) for entry in files), key=itemgetter(0))
+
+    def _records(self, entry: FileEntry) -> Iterator[Digest]:
+        rows = 0
+        for batch in read_file(self._store, self._topic, entry):
+            yield from digests_of(batch)
+            rows += len(batch)
+            self._progress(len(batch))
+        self._rows += rows
+        if rows != entry.rows:
+            self._problems.append(f"{entry.file} has {rows} records, but its manifest says {entry.rows}.")
 
     def _compare(
         self,
@@ -202,6 +272,25 @@ class Verification:
             self._problems.append(text)
         else:
             self._unnamed += 1
+
+
+def overlapping(files: Iterable[FileEntry]) -> Iterator[list[FileEntry]]:
+    """Groups of files whose ranges of seqs overlap, in seq order. Pure."""
+    group: list[FileEntry] = []
+    end = 0
+    for entry in sorted(files, key=lambda entry: (entry.min_seq, entry.max_seq)):
+        if group and entry.min_seq > end:
+            yield group
+            group = []
+        group.append(entry)
+        end = max(end, entry.max_seq)
+    if group:
+        yield group
+
+
+def _batches(path: str) -> Iterator[pa.RecordBatch]:
+    with pq.ParquetFile(path) as file:
+        yield from file.iter_batches(_READ_ROWS)
 
 
 def _of(partition: int) -> str:

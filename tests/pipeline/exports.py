@@ -61,10 +61,10 @@ class Overtaken:
 class Exports:
     """Export from the broker at `url` to `to`."""
 
-    def __init__(self, url: str, to: str) -> None:
-        self.origin = Broker(url)
+    def __init__(self, url: str, to: str, token: str | None = None) -> None:
+        self.origin = Broker(url, token)
         self.store: Store = open_store(to)
-        self.job = Job(url=url, to=to, parts=PartSettings())
+        self.job = Job(url=url, token=token, to=to, parts=PartSettings())
         self.said: list[str] = []
 
     def __enter__(self) -> Self:

@@ -47,9 +47,12 @@ def test_failing_topic_does_not_stop_the_other_topics(broker: SmallSegments, tmp
     ("arguments", "what"),
     [
         (("--topics", "x"), "either --url or --path"),
-        (("--topics", "x", "--url", "u", "--format", "xml"), "--format must be parquet, delta or json"),
+        (("--topics", "x", "--url", "u", "--format", "xml"), "--format must be delta, iceberg, parquet or json"),
         (("--topics", "x", "--url", "u", "--partition-by", "hour"), "--partition-by must be date"),
+        (("--topics", "x", "--url", "u", "--partition-by", "date,topic"), "--partition-by must be date, date,hour,"),
         (("--topics", "x", "--url", "u", "--since", "soon"), "--since must be a time"),
+        (("--topics", "x", "--url", "u", "--compact-every", "often"), "--compact-every must be a time like 90m"),
+        (("--topics", "x", "--url", "u", "--retain", "7"), "--retain must be a time like 90m"),
     ],
 )
 def test_contradictory_arguments_are_refused(tmp_path: Path, arguments: tuple[str, ...], what: str) -> None:
@@ -71,6 +74,7 @@ def test_export_with_follow_runs_until_interrupted(broker: SmallSegments, tmp_pa
     out, log = tmp_path / "out", tmp_path / "log"
     broker.append("followed", 5)
     command = [sys.executable, "-m", "pipeline", "export", "--url", broker.url, "--topics", "followed*", "--follow"]
+    command += ["--format", "parquet"]
     with log.open("wb") as file:
         process = subprocess.Popen(
             [*TETHER, *command, "--to", str(out), "--engine", "arrow"], cwd=ROOT, stdout=file, stderr=file
@@ -99,6 +103,44 @@ def test_export_with_follow_runs_until_interrupted(broker: SmallSegments, tmp_pa
         *sorted([["followed", "3"], ["followed.later", "4"]]),
     ]
     assert len(run("files", "--topics", "followed*", "--to", str(out)).split()) == 3
+
+
+def test_versions_tell_which_seqs_they_added(broker: SmallSegments, tmp_path: Path) -> None:
+    to = ("--to", str(tmp_path / "out"))
+    for kind in ("delta", "iceberg", "parquet"):
+        topic = f"versions.{kind}"
+        where = ("--url", broker.url, "--topics", topic, *to, "--engine", "arrow")
+        broker.append(topic, 12)
+        run("export", *where, "--format", kind, "--max-records", "5")
+        run("export", *where)
+        said = run("versions", "--topics", topic, *to).splitlines()
+        added = [line.split()[3:] for line in said if " append " in line]
+        assert added == [["append", "5", "0:", "1-5"], ["append", "7", "0:", "6-12"]]
+        opened = said[0].removeprefix(f"{topic}: ").removeprefix("file://")
+        assert opened.endswith(".metadata.json") == (kind == "iceberg")
+        assert Path(opened).exists()
+
+
+def test_upkeep_beside_an_export(broker: SmallSegments, tmp_path: Path) -> None:
+    to = ("--to", str(tmp_path / "out"))
+    where = ("--url", broker.url, "--topics", "upkeep", *to, "--engine", "arrow")
+    broker.append("upkeep", 10)
+    for _ in range(2):
+        run("export", *where, "--max-records", "5")
+    assert "upkeep: 2 files became 1, 10 records rewritten; 0 files removed" in run(
+        "export", *where, "--compact-every", "1h"
+    )
+    assert "became" not in run("export", *where, "--compact-every", "1h")
+    assert "upkeep: 0 files removed" in run("vacuum", "--topics", "upkeep", *to)
+    assert "--retain must be at least 1d" in run("vacuum", "--topics", "upkeep", *to, "--retain", "1h", status=2)
+
+
+@pytest.mark.parametrize("option", ["--to", "--path"])
+def test_a_cluster_needs_absolute_locations(option: str) -> None:
+    given = {"--to": "s3://bucket/x", "--path": "/data"} | {option: "some/where"}
+    arguments = [each for pair in given.items() for each in pair]
+    said = run("export", "--topics", "x", *arguments, "--spark-master", "spark://127.0.0.1:7077", status=2)
+    assert f"{option} some/where is relative, but the tasks of spark://127.0.0.1:7077 run in other directories" in said
 
 
 @pytest.mark.parametrize("missing", ["pyarrow", "numpy"])

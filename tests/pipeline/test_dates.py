@@ -62,7 +62,8 @@ def test_an_export_over_midnight(tmp_path: Path, hourly: bool) -> None:
     write_dated(data, "t", [(before, [b"1", b"2"]), (MIDNIGHT, [b"3"]), (behind, [b"4", b"5"])])
     by = "date,hour" if hourly else "date"
     command(
-        *("export", "--path", str(data), "--topics", "t", "--to", str(out), "--engine", "arrow", "--partition-by", by)
+        *("export", "--path", str(data), "--topics", "t", "--to", str(out), "--engine", "arrow", "--partition-by", by),
+        *("--format", "parquet"),
     )
     rows = {
         "/".join(entry.file.split("/")[1:-1]): pq.ParquetFile(out / entry.file).read(["seq"]).to_pydict()["seq"]
@@ -80,7 +81,7 @@ def test_an_export_over_midnight(tmp_path: Path, hourly: bool) -> None:
 def test_since_is_in_utc(tmp_path: Path) -> None:
     data, out = tmp_path / "data", tmp_path / "out"
     write_dated(data, "t", [(MIDNIGHT - 60_000, [b"1"]), (MIDNIGHT, [b"2"]), (MIDNIGHT + 60_000, [b"3"])])
-    where = ("--path", str(data), "--topics", "t", "--to", str(out), "--engine", "arrow")
+    where = ("--path", str(data), "--topics", "t", "--to", str(out), "--engine", "arrow", "--format", "parquet")
     command("export", *where, "--since", "2024-02-29T00:00")
     [entry] = Chain(open_store(str(out)), "t").files()
     assert (entry.min_seq, entry.max_seq, entry.rows) == (2, 3, 2)

@@ -85,7 +85,7 @@ def test_live_plan_stops_the_collection(broker: SmallSegments, exports: Exports)
     exporter = exports.exporter()
     broker.append("planned", 5, first=5)
     chain = exports.chain("planned")
-    found = exporter._next(chain, chain.newest())  # pyright: ignore[reportPrivateUsage]
+    found = exporter._next(chain, chain.newest(), exporter._job)  # pyright: ignore[reportPrivateUsage]
     exporter._claim(chain, 2, found)  # pyright: ignore[reportPrivateUsage]
     assert collect(exports.store, "planned", time.time()) == []
     assert stray.exists()

@@ -39,6 +39,7 @@ class Driver:
 
     def __init__(self, broker: SmallSegments, out: Path, topic: str, java_home: str) -> None:
         command = [sys.executable, "-m", "pipeline", "export", "--url", broker.url, "--topics", topic, "--to", str(out)]
+        command += ["--format", "parquet"]
         environment = {
             **os.environ,
             "JAVA_HOME": java_home,

@@ -1,0 +1,344 @@
+"""An Iceberg table for each topic (`--format iceberg`). The snapshot that adds the files is the bookmark.
+
+    <to>/<topic>/date=…/part-….parquet     the files
+    <to>/<topic>/metadata/                 the table's metadata and snapshots
+    _topics/<topic>/<n>-<run>.json         manifest n of that run: it counts if the table names the run
+    _topics/<topic>/iceberg.json           marks this export as an Iceberg table, with its catalog
+    _topics/iceberg.db                     the embedded catalog
+
+A commit adds the files, and has number, run and `end` of the manifest both as properties of the table, which stay when
+snapshots expire, and in the summary of the snapshot, for readers that travel in time. It is made for exactly the
+snapshot that was read (`pipeline.export.tables`).
+
+Source: docs/guides/spark.md#exporting.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from pipeline.errors import BadOption, ManifestDamaged, StoreRefused
+from pipeline.export import names
+from pipeline.export.catalogs import Catalogs
+from pipeline.export.evolution import changes, plain
+from pipeline.export.manifest import Manifest, decode, encode
+from pipeline.export.part_settings import ICEBERG, PartSettings
+from pipeline.export.parts import TAG_FIELD
+from pipeline.export.store import Store
+from pipeline.export.tables import Piece, TableChain, Version, seqs_of
+
+#: Properties of the table, and of a snapshot's summary.
+NUMBER, RUN, KIND, END, SEQS, CLUSTER, TOPIC = (
+    f"topics.{name}" for name in ("number", "run", "kind", "end", "seqs", "cluster-id", "topic")
+)
+_RETRIES = "commit.retry.num-retries"
+_PROPERTIES = {
+    # The library's own retry would add the files of a lost race again.
+    _RETRIES: "0",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "50",
+    "write.parquet.compression-codec": "zstd",
+}
+DAY_S = 86_400.0
+
+
+class IcebergChain(TableChain):
+    """The manifests that an Iceberg table names."""
+
+    called = "Iceberg"
+
+    def __init__(
+        self,
+        store: Store,
+        topic: str,
+        catalogs: Catalogs,
+        *,
+        schema: pa.Schema | None = None,
+        parts: PartSettings | None = None,
+    ) -> None:
+        super().__init__(store, topic, schema=schema, parts=parts or PartSettings(kind=ICEBERG))
+        self._catalog = catalogs.open(store)
+        self._name = (catalogs.namespace, names.table_name(topic))
+        #: Iceberg has absolute names of files.
+        self._root = store.url if "://" in store.url else f"file://{store.url}"
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def all(self) -> Iterator[Manifest]:
+        """All manifests in order."""
+        found = self.newest()
+        chain: list[Manifest] = []
+        while found is not None:
+            chain.append(found)
+            found = self._manifest(found.prev, found.prev_run) if found.prev else None
+        return reversed(chain)
+
+    def table(self) -> Any | None:
+        """See `TableChain`."""
+        from pyiceberg.exceptions import NoSuchTableError
+
+        try:
+            return self._catalog.load_table(self._name)
+        except NoSuchTableError:
+            return None
+        except Exception as error:
+            raise StoreRefused(f"The Iceberg table {self.uri} cannot be opened: {type(error).__name__}.") from error
+
+    def newest_of(self, table: Any) -> Manifest | None:
+        """See `TableChain`."""
+        given = table.properties
+        if given.get(TOPIC) != self.topic:
+            raise BadOption(
+                f"The table {'.'.join(self._name)} of the catalog is not an export of {self.topic}: give another "
+                "--namespace, or drop that table."
+            )
+        self._look_back(table)
+        if NUMBER not in given:
+            return None
+        found = self._manifest(int(given[NUMBER]), given[RUN])
+        if json.loads(given[END]) != found.end:
+            raise ManifestDamaged(
+                f"Manifest {found.number} ends at {found.end}, but the properties of {self.uri} say {given[END]}: the "
+                "table was changed."
+            )
+        return found
+
+    def active(self, table: Any) -> list[Piece]:
+        """See `TableChain`. Raises BadOption if another tool has deleted single rows."""
+        found: list[Piece] = []
+        for task in table.scan().plan_files():
+            if task.delete_files:
+                raise BadOption(
+                    f"Another tool has deleted rows of the Iceberg table {self.uri}: its files alone do not say which "
+                    "records are in it. Read it as a table."
+                )
+            found.append(Piece(self._key(task.file.file_path), task.file.record_count))
+        return found
+
+    def partitions(self, table: Any) -> list[str]:
+        """See `TableChain`."""
+        from pyiceberg.transforms import DayTransform, HourTransform
+
+        found: list[str] = []
+        for field in table.spec().fields:
+            name = table.schema().find_column_name(field.source_id)
+            if isinstance(field.transform, DayTransform):
+                found.append("date")
+            elif isinstance(field.transform, HourTransform):
+                found += ["date", "hour"]
+            else:
+                found.append(str(name))
+        return found
+
+    def columns(self, table: Any) -> pa.Schema:
+        """See `TableChain`."""
+        given = table.schema().as_arrow()
+        return pa.schema([pa.field(each.name, plain(each.type)) for each in given])
+
+    def versions(self) -> Iterator[Version]:
+        """See `TableChain`."""
+        table = self.table()
+        for each in [] if table is None else sorted(table.snapshots(), key=lambda each: each.sequence_number):
+            summary = {} if each.summary is None else each.summary.additional_properties
+            seqs = {int(at): (first, last) for at, (first, last) in json.loads(summary.get(SEQS, "{}")).items()}
+            kind = summary.get(KIND) or (each.summary.operation.value if each.summary is not None else "unknown")
+            rows = int(summary.get("added-records", 0)) if seqs else 0
+            yield Version(str(each.snapshot_id), each.timestamp_ms, kind, rows, seqs)
+
+    def metadata(self) -> str:
+        """The URL of the table's current metadata, which readers without the catalog need."""
+        table = self.table()
+        return "" if table is None else str(table.metadata_location)
+
+    # -- writing -----------------------------------------------------------------------------------------------------
+
+    def made(self) -> Any:
+        """See `TableChain`."""
+        from pyiceberg.exceptions import NamespaceAlreadyExistsError, TableAlreadyExistsError
+
+        try:
+            self._catalog.create_namespace_if_not_exists(self._name[0])
+        except NamespaceAlreadyExistsError:
+            pass
+        except Exception as error:
+            raise StoreRefused(f"The catalog creates no namespace: {type(error).__name__}.") from error
+        try:
+            with (
+                self._catalog.create_table_transaction(
+                    self._name,
+                    schema=self._columns(),
+                    location=f"{self._root}/{self.folder}",
+                    properties=_PROPERTIES | {TOPIC: self.topic},
+                ) as fresh,
+                fresh.update_spec() as spec,
+            ):
+                self._partition(spec)
+        except TableAlreadyExistsError:
+            pass  # by another exporter
+        except Exception as error:
+            if self.table() is None:
+                raise StoreRefused(
+                    f"The Iceberg table {self.uri} cannot be created: {type(error).__name__}."
+                ) from error
+        table = self.table()
+        if table is None:
+            raise StoreRefused(f"The Iceberg table {self.uri} cannot be created.")
+        return table
+
+    def fit(self, table: Any, *, change: bool) -> bool:
+        """See `TableChain`. Also takes care that the library does not retry."""
+        ours = self.columns(table) if self.schema is None else self._columns()
+        found = changes(self.uri, self.columns(table), ours)
+        retries = table.properties.get(_RETRIES) != "0"
+        if not (found.added or found.widened or retries) or not change:
+            return False
+        from pyiceberg.exceptions import CommitFailedException
+
+        with contextlib.suppress(CommitFailedException), table.transaction() as step:
+            # If another run has changed the table, it is read again.
+            if retries:
+                step.set_properties({_RETRIES: "0"})
+            if found.added or found.widened:
+                with step.update_schema() as update:
+                    for field in found.widened:
+                        update.update_column(field.name, _iceberg_type(field))
+                    if found.added:
+                        update.union_by_name(pa.schema(found.added))
+        return True
+
+    def commit(self, table: Any, manifest: Manifest, last: Manifest | None) -> Exception | None:
+        """See `TableChain`."""
+        from pyiceberg.io.pyarrow import parquet_files_to_data_files
+
+        whole = msgspec.structs.replace(manifest, prev_run="" if last is None else last.run)
+        seqs = seqs_of(whole, {} if last is None else last.end)
+        marks = {
+            NUMBER: str(whole.number),
+            RUN: whole.run,
+            KIND: whole.kind,
+            END: json.dumps(whole.end),
+            CLUSTER: whole.cluster_id,
+        }
+        summary = marks | {TOPIC: self.topic, SEQS: json.dumps(seqs)}
+        added = [f"{self._root}/{entry.file}" for entry in whole.added]
+        removed = {f"{self._root}/{name}" for name in whole.removed}
+        try:
+            self.store.create(names.table_manifest(self.topic, whole.number, whole.run), encode(whole))
+            with table.transaction() as step:
+                step.set_properties(marks)
+                if not removed:
+                    # Also without files: the snapshot makes the commit depend on the one that was read.
+                    step.add_files(added, snapshot_properties=summary, check_duplicate_files=False)
+                else:
+                    gone = [task.file for task in table.scan().plan_files() if task.file.file_path in removed]
+                    with step.update_snapshot(snapshot_properties=summary).overwrite() as swap:
+                        for file in gone:
+                            swap.delete_data_file(file)
+                        for file in parquet_files_to_data_files(table.io, table.metadata, iter(added)):
+                            swap.append_data_file(file)
+        except Exception as error:
+            return error
+        return None
+
+    def vacuum(self, retain_s: float) -> int:
+        """Expire snapshots, and remove files that no snapshot has: the number of removed files.
+
+        Files younger than a day stay in any case: a run may be about to commit them.
+        """
+        table = self.table()
+        if table is None:
+            return 0
+        now = time.time()
+        before = datetime.fromtimestamp(now - retain_s, UTC).replace(tzinfo=None)
+        try:
+            table.maintenance.expire_snapshots().older_than(before).commit()
+            table.refresh()
+            reached = self._reached(table)
+        except Exception as error:
+            raise StoreRefused(f"The Iceberg table {self.uri} cannot be vacuumed: {type(error).__name__}.") from error
+        named = {names.table_manifest(self.topic, each.number, each.run) for each in self.all()}
+        lost = [
+            (key, put_s)
+            for key, put_s in self.store.list(names.chain_folder(self.topic))
+            if names.run_of_table_manifest(key) is not None and key not in named
+        ]
+        candidates = [
+            (key, put_s)
+            for key, put_s in self.store.list(self.folder)
+            if key not in reached and (names.is_part(key) or key.startswith(f"{self.folder}/metadata/"))
+        ]
+        gone = [key for key, put_s in [*candidates, *lost] if put_s < now - DAY_S]
+        for key in gone:
+            self.store.delete(key)
+        return len(gone)
+
+    # -- steps -------------------------------------------------------------------------------------------------------
+
+    def _columns(self) -> pa.Schema:
+        assert self.schema is not None
+        return self.schema.append(TAG_FIELD) if self.parts.tagged else self.schema
+
+    def _partition(self, spec: Any) -> None:
+        from pyiceberg.transforms import DayTransform, HourTransform
+
+        if self.parts.hourly:
+            spec.add_field("timestamp", HourTransform(), "timestamp_hour")
+        else:
+            spec.add_field("timestamp", DayTransform(), "timestamp_day")
+        if self.parts.tagged:
+            spec.add_identity("tag")
+
+    def _key(self, location: str) -> str:
+        return location.removeprefix(f"{self._root}/")
+
+    def _manifest(self, number: int, run: str) -> Manifest:
+        key = names.table_manifest(self.topic, number, run)
+        data = self.store.read(key)
+        if data is None:
+            raise ManifestDamaged(f"{key} is missing. Restore it: without it, the exported seqs are unknown.")
+        found = decode(data, key)
+        if (found.number, found.run, found.topic) != (number, run, self.topic):
+            raise ManifestDamaged(f"{key} contains manifest {found.number} of {found.topic}.")
+        return found
+
+    def _look_back(self, table: Any) -> None:
+        """Check that the current snapshot, or one before it, is that of the properties: nobody has rolled it back."""
+        at = table.current_snapshot()
+        while at is not None:
+            summary = {} if at.summary is None else at.summary.additional_properties
+            if NUMBER in summary:
+                if (summary[NUMBER], summary[RUN]) == (table.properties.get(NUMBER), table.properties.get(RUN)):
+                    return
+                raise ManifestDamaged(
+                    f"The current snapshot of {self.uri} is of manifest {summary[NUMBER]}, but its properties say "
+                    f"{table.properties.get(NUMBER)}: the table was rolled back, or its properties were changed. Undo "
+                    "that, or export to another --to."
+                )
+            at = None if at.parent_snapshot_id is None else table.snapshot_by_id(at.parent_snapshot_id)
+
+    def _reached(self, table: Any) -> set[str]:
+        """The keys of all files that a snapshot or the metadata needs."""
+        found = {str(table.metadata_location), *(entry.metadata_file for entry in table.metadata.metadata_log)}
+        found |= {each.statistics_path for each in table.metadata.statistics}
+        for snapshot in table.snapshots():
+            found.add(snapshot.manifest_list)
+            for manifest in snapshot.manifests(table.io):
+                found.add(manifest.manifest_path)
+                found |= {entry.data_file.file_path for entry in manifest.fetch_manifest_entry(table.io)}
+        return {self._key(location) for location in found}
+
+
+def _iceberg_type(field: pa.Field) -> Any:
+    from pyiceberg.types import DecimalType, DoubleType, LongType
+
+    if pa.types.is_decimal(field.type):
+        return DecimalType(field.type.precision, field.type.scale)
+    return LongType() if pa.types.is_int64(field.type) else DoubleType()
