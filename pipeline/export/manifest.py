@@ -119,7 +119,7 @@ def bookmark_in(manifest: Manifest, partition: int) -> Bookmark | None:
     if key not in manifest.end:
         return None
     mark = manifest.logs.get(key)
-    if mark is None and partition == 0 and not manifest.logs:
+    if mark is None and partition == 0 and not manifest.logs and manifest.end[key] > 1:
         mark = LogMark(topic_id=manifest.topic_id, epoch=manifest.epoch, first=0)
     cluster_id = mark.cluster_id if mark is not None and mark.cluster_id else manifest.cluster_id
     return Bookmark(cluster_id=cluster_id, end=manifest.end[key], mark=mark)
