@@ -29,8 +29,8 @@ from pipeline.export import (
     Limits,
     Outcome,
     PartSettings,
+    Schedule,
     Store,
-    Upkeep,
     Verification,
     chain_of,
     collect,
@@ -149,7 +149,7 @@ def export(
     with _endings():
         hourly, tagged = _parts(partition_by)
         parts = PartSettings(kind=_choice("--format", kind, FORMATS) if kind else "", hourly=hourly, tagged=tagged)
-        upkeep = _upkeep(compact_every, retain)
+        schedule = _schedule(compact_every, retain)
         if engine == "spark":
             _refuse_relative(master, to=to, path=path, cold_path=cold_path)
         job = Job(
@@ -173,8 +173,8 @@ def export(
             runner = _engine(engine, master)
             while True:
                 outcomes, failed = _export_all(origin, store, runner, job, limits, names, plain)
-                if upkeep is not None:
-                    failed |= _keep_up(store, [each.topic for each in outcomes], upkeep)
+                if schedule is not None:
+                    failed |= _maintain(store, [each.topic for each in outcomes], schedule)
                 if not follow or failed or any(each.manifests for each in outcomes):
                     summary([each for each in outcomes if each.manifests or not follow], failed)
                 if not follow or failed:
@@ -208,12 +208,12 @@ def _export_all(
     return outcomes, failed
 
 
-def _keep_up(store: Store, topics: list[str], upkeep: Upkeep) -> dict[str, PipelineError]:
+def _maintain(store: Store, topics: list[str], schedule: Schedule) -> dict[str, PipelineError]:
     """Compact and vacuum topics whose time has come. Another run's commit in between is no error."""
     failed: dict[str, PipelineError] = {}
     for name in topics:
         try:
-            if (done := upkeep.run(store, name, version=_version(), now_s=time.time())) is not None:
+            if (done := schedule.run(store, name, version=_version(), now_s=time.time())) is not None:
                 print(f"{name}: {_compacted(done[0])}; {_files(done[1])} removed")
         except AnotherExporter as error:
             print(f"{name}: not compacted this time: {error}", file=sys.stderr)
@@ -416,9 +416,9 @@ def _parts(text: str) -> tuple[bool, bool]:
     return "hour" in parts, "tag" in parts
 
 
-def _upkeep(every: str, retain: str) -> Upkeep | None:
+def _schedule(every: str, retain: str) -> Schedule | None:
     retain_s = _duration_s("--retain", retain)
-    return Upkeep(_duration_s("--compact-every", every), retain_s) if every else None
+    return Schedule(_duration_s("--compact-every", every), retain_s) if every else None
 
 
 def _duration_s(option: str, text: str) -> float:

@@ -7,9 +7,9 @@ from pipeline.export.display import Display, grid, show, summary
 from pipeline.export.exporter import Exporter, Limits, Outcome
 from pipeline.export.maintenance import Compacted, collect, compact, status, vacuum
 from pipeline.export.part_settings import FORMATS, PartSettings
+from pipeline.export.schedule import Schedule
 from pipeline.export.store import Store, open_store, prove
 from pipeline.export.task import Engine, Job
-from pipeline.export.upkeep import Upkeep
 from pipeline.export.verification import Verification
 from pipeline.export.versions import versions, whereabouts_of
 
@@ -24,8 +24,8 @@ __all__ = [
     "Limits",
     "Outcome",
     "PartSettings",
+    "Schedule",
     "Store",
-    "Upkeep",
     "Verification",
     "chain_of",
     "collect",

@@ -59,16 +59,16 @@ class Catalogs:
         except ImportError as error:
             raise StoreRefused(_NEEDS) from error
         name, properties = self._properties(store)
-        for turn in range(_OPEN_TRIES):
+        for attempt in range(_OPEN_TRIES):
             try:
                 return load_catalog(name, **properties)
             except (ImportError, NotInstalledError) as error:
                 raise StoreRefused(f"The catalog needs another package: {error}") from error
             except Exception as error:
                 # Two runs may create the tables of a new SQLite file at the same time.
-                if turn == _OPEN_TRIES - 1:
+                if attempt == _OPEN_TRIES - 1:
                     raise StoreRefused(f"The Iceberg catalog cannot be opened: {type(error).__name__}.") from error
-                time.sleep(0.05 * (turn + 1))
+                time.sleep(0.05 * (attempt + 1))
         raise AssertionError
 
     def _properties(self, store: Store) -> tuple[str, dict[str, str]]:

@@ -149,7 +149,7 @@ class DeltaChain(TableChain):
         table = self.table()
         if table is None:
             raise StoreRefused(f"The Delta table {self.uri} cannot be created.")
-        self.store.settle(self._key(0))
+        self.store.sync(self._key(0))
         return table
 
     def fit(self, table: Any, *, change: bool) -> bool:
@@ -168,7 +168,7 @@ class DeltaChain(TableChain):
         fields = self._api.Schema.from_arrow(pa.schema(found.added)).fields
         with contextlib.suppress(self._error):  # another exporter may have added them: the table is read again
             table.alter.add_columns(fields, commit_properties=self._api.CommitProperties(max_commit_retries=0))
-        self.store.settle(self._key(table.version()))
+        self.store.sync(self._key(table.version()))
         return True
 
     def commit(self, table: Any, manifest: Manifest, last: Manifest | None) -> Exception | None:
@@ -201,7 +201,7 @@ class DeltaChain(TableChain):
                 commit_properties=properties,
                 post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=False),
             )
-            self.store.settle(self._key(version))
+            self.store.sync(self._key(version))
         except Exception as error:
             return error
         return None
@@ -230,7 +230,7 @@ class DeltaChain(TableChain):
                 f"The Delta table {self.uri} cannot be compacted ({type(error).__name__}): nothing has changed. Run "
                 "compact again."
             ) from error
-        self.store.settle(self._key(table.version()))
+        self.store.sync(self._key(table.version()))
         return found["numFilesRemoved"], found["numFilesAdded"]
 
     def vacuum(self, retain_s: float) -> int:

@@ -59,7 +59,7 @@ class Store(Protocol):
         """Rename an object, durably. Readers never see a part of it. A repetition does nothing."""
         ...
 
-    def settle(self, key: str) -> None:
+    def sync(self, key: str) -> None:
         """Make an object durable that a library has put, if it exists."""
         ...
 
@@ -170,7 +170,7 @@ class Directory:
             _sync(path.parent)
             (self._root / source).unlink(missing_ok=True)
 
-    def settle(self, key: str) -> None:
+    def sync(self, key: str) -> None:
         path = self._root / key
         with _refusing(path), contextlib.suppress(FileNotFoundError):
             sync_file(path)
@@ -293,7 +293,7 @@ class Bucket:
             self._api.copy(self._remote, source, target)  # within the store, and atomic
             self._api.delete(self._remote, source)
 
-    def settle(self, key: str) -> None:
+    def sync(self, key: str) -> None:
         pass  # a put is durable when it is answered
 
     @contextlib.contextmanager

@@ -167,7 +167,7 @@ class TableChain(Chain):
     def put(self, manifest: Manifest) -> bool:
         """Commit a manifest's files. False: another run was first. Durable on return."""
         failed: Exception | None = None
-        for turn in range(_TRIES):
+        for attempt in range(_TRIES):
             table = self.table() or self.made()
             self._compare(table)
             last = self.newest_of(table)
@@ -179,7 +179,7 @@ class TableChain(Chain):
             failed = self.commit(table, manifest, last)
             if failed is None:
                 return True
-            time.sleep(_PAUSE_S * turn)
+            time.sleep(_PAUSE_S * attempt)
         raise StoreRefused(
             f"The {self.called} table {self.uri} accepts no commit ({type(failed).__name__}): other writers are always "
             "faster, or the store refuses."

@@ -1,6 +1,6 @@
 """Compacts and vacuums topics from time to time, beside their export.
 
-The time of the last upkeep is that of the object `_topics/<topic>/upkeep.json`. It decides nothing: if it is lost, a
+The time of the last maintenance is that of the object `_topics/<topic>/maintained.json`. It decides nothing: if it is lost, a
 topic is compacted once more.
 """
 
@@ -16,7 +16,7 @@ from pipeline.export.store import Store
 
 
 @dataclass(frozen=True, slots=True)
-class Upkeep:
+class Schedule:
     """How often, and how long older versions of tables can be read."""
 
     every_s: float
@@ -24,7 +24,7 @@ class Upkeep:
 
     def run(self, store: Store, topic: str, *, version: str, now_s: float) -> tuple[Compacted, int] | None:
         """The compaction, and the number of removed files. None: the time has not come. Raises PipelineError."""
-        key = f"{names.chain_folder(topic)}/upkeep.json"
+        key = f"{names.chain_folder(topic)}/maintained.json"
         put_s = next((put_s for found, put_s in store.list(names.chain_folder(topic)) if found == key), None)
         if put_s is not None and now_s < put_s + self.every_s:
             return None
