@@ -1,7 +1,7 @@
 """Compacts and vacuums topics from time to time, beside their export.
 
-The time of the last maintenance is that of the object `_topics/<topic>/maintained.json`. It decides nothing: if it is lost, a
-topic is compacted once more.
+The time of the last maintenance is that of the object `_topics/<topic>/maintained.json`. It decides nothing: if it is
+lost, a topic is compacted once more.
 """
 
 from __future__ import annotations
