@@ -18,7 +18,7 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -35,7 +35,7 @@ from storage import home_cell
 #: Of a set of cells, and of one gateway or cell that starts again on a busy machine.
 _CALM_WITHIN_S: Final = 300.0
 _LOOK_AGAIN_S: Final = 0.02
-_QUEUE: Final = {"type": "queue", "durability": "disk", "leases_durable": True, "max_deliveries": 3, "lease_ms": 2000}
+_QUEUE: Final = {"type": "queue", "leases_durable": True, "max_deliveries": 3, "lease_ms": 2000}
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,8 +120,11 @@ class Load:
         options: argparse.Namespace,
         dice: random.Random,
         check: Callable[[str], BrokerFailed | None],
+        durabilities: Sequence[str] = ("fsync", "disk"),
     ) -> None:
-        """`check`: what is wrong with the service. With an argument: the load waits for that in vain."""
+        """`check`: what is wrong with the service. With an argument: the load waits for that in vain. `durabilities`:
+        the classes that lose nothing here; queues have the last one."""
+        self._durabilities = durabilities
         self._service = service
         self._options = options
         self._dice = dice
@@ -180,7 +183,7 @@ class Load:
         for number in range(cells * self._options.each):
             here, there = number % cells, (number + 1) % cells
             log = _name("log", here, cells, number)
-            put(calls, f"/v0/topics/{log}", {"durability": self._dice.choice(("fsync", "disk"))})
+            put(calls, f"/v0/topics/{log}", {"durability": self._dice.choice(self._durabilities)})
             self._topics[log] = Topic()
             actors += [
                 Producer(self._service, self._topics[log], log, f"keyed-{number}", self._dice.random(), keyed=True),
@@ -188,8 +191,8 @@ class Load:
                 Consumer(self._service, self._topics[log], log, f"reader-{number}", self._dice.random()),
             ]
             queue, dead = _name("jobs", here, cells, number), _name("dead", there, cells, number)
-            put(calls, f"/v0/topics/{dead}", {"durability": "disk"})
-            put(calls, f"/v0/topics/{queue}", {**_QUEUE, "dead_letter": dead})
+            put(calls, f"/v0/topics/{dead}", {"durability": self._durabilities[-1]})
+            put(calls, f"/v0/topics/{queue}", {**_QUEUE, "durability": self._durabilities[-1], "dead_letter": dead})
             self._topics[queue] = Topic()
             self._queues.append(queue)
             self._dead[queue] = dead
