@@ -80,6 +80,7 @@ from schemas.routers import (
 from schemas.segments import SegmentsAnswer
 from schemas.topics import (
     ConsumerFigures,
+    OfflinePartition,
     PartitionEntry,
     QueueEntry,
     TopicAnswer,
@@ -129,6 +130,7 @@ __all__ = [
     "NackAnswer",
     "NackRequest",
     "NameInQuery",
+    "OfflinePartition",
     "PartitionEntry",
     "PauseAnswer",
     "Performance",

@@ -48,6 +48,13 @@ class PartitionEntry(AnswerModel):
     last_write_ts: int | None
 
 
+class OfflinePartition(AnswerModel):
+    """A partition of a topic in a set of cells whose cell is away."""
+
+    partition: int
+    cell: int
+
+
 class TopicAnswer(AnswerModel):
     topic: str
     type: TopicType
@@ -66,6 +73,9 @@ class TopicAnswer(AnswerModel):
     partitions: list[PartitionEntry] | None = Field(
         default=None,
         description="If there are several. Then count and bytes above are sums, and seqs are those of partition 0.",
+    )
+    offline_partitions: list[OfflinePartition] | None = Field(
+        default=None, description="Those of a cell that is away. They are not in partitions, count and bytes."
     )
     router_blocked: RouterBlocked = None
     performance: RoutedPerformance
@@ -114,6 +124,9 @@ class TopicEntry(AnswerModel):
     durable: bool
     effective_priority: int
     partitions: int | None = Field(None, description="Omitted for topics with one partition.")
+    offline_partitions: list[OfflinePartition] | None = Field(
+        None, description="Those of a cell that is away. count and bytes are without them."
+    )
     queue: QueueEntry | None = Field(None, description="Only of queues.")
 
 

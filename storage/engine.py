@@ -45,7 +45,6 @@ from storage.errors import (
     AlreadyLocked,
     AlreadyOpen,
     ConsumerNotFound,
-    NotReady,
     ShuttingDown,
     StorageError,
 )
@@ -74,6 +73,7 @@ from storage.records import (
     Appended,
     DeletedRecords,
     NewRecord,
+    PartitionStates,
     PlainRecords,
     ProducerBatch,
     ReadQuery,
@@ -557,22 +557,24 @@ class Engine:
         """The current state of a topic. Raises TopicNotFound."""
         return self.state_of(self.topic(name))
 
-    async def states_of(self, names: Sequence[str]) -> list[list[TopicState]]:
-        """The states of all partitions of each of these topics, ordered by number, also of those in other cells. Raises
-        TopicNotFound, Unavailable."""
+    async def states_of(self, names: Sequence[str]) -> list[PartitionStates]:
+        """The states of all partitions of each of these topics, also of those in other cells, as far as these answer.
+        Raises TopicNotFound."""
         roots = [self.topic(name) for name in names]
         elsewhere = await self.placements.states([root for root in roots if root.placement is not None])
-        return [
-            [self._state_in(root, number, elsewhere.get(root.topic_id, {})) for number in range(root.partitions)]
-            for root in roots
-        ]
+        return [self._states_in(root, elsewhere.get(root.topic_id, {})) for root in roots]
 
-    def _state_in(self, root: Topic, number: int, elsewhere: dict[int, TopicState]) -> TopicState:
-        if root.placement is None or root.placement.cells[number] == self.catalog.cell:
-            return self.state(address(root.name, number))
-        if number not in elsewhere:
-            raise NotReady()  # its cell has not been told yet that it counts
-        return elsewhere[number]
+    def _states_in(self, root: Topic, elsewhere: dict[int, TopicState]) -> PartitionStates:
+        found = PartitionStates({}, {})
+        for number in range(root.partitions):
+            cell = self.catalog.cell if root.placement is None else root.placement.cells[number]
+            if root.placement is None or cell == self.catalog.cell:
+                found.states[number] = self.state(address(root.name, number))
+            elif number in elsewhere:
+                found.states[number] = elsewhere[number]
+            else:  # its cell is away, or has not been told yet that it counts
+                found.offline[number] = root.placement.cells[number]
+        return found
 
     async def append_to(
         self, topic: str, partition: int, records: StoredBodies, *, idempotency_key: str | None = None

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from broker.service.predicates import check_topic_name
-from storage import InvalidRequest
+from storage import InvalidRequest, NotReady
 from storage.records import address
 
 if TYPE_CHECKING:
     from storage import Engine
-    from storage.records import TopicState
+    from storage.records import PartitionStates, TopicState
 
 
 class PartitionState(msgspec.Struct, kw_only=True):
@@ -47,12 +47,32 @@ def at(engine: Engine, topic: str, partition: int | None, field: str = "partitio
     return address(topic, partition)
 
 
-async def states(engine: Engine, topic: str) -> list[TopicState]:
-    """The states of all partitions of a topic, ordered by number. Raises TopicNotFound, Unavailable."""
-    return (await engine.states_of([topic]))[0]
+class OfflinePartition(msgspec.Struct, kw_only=True):
+    """A partition whose cell is away."""
+
+    partition: int
+    cell: int
 
 
-def figures(states: list[TopicState]) -> list[PartitionState]:
+async def states(engine: Engine, topic: str, *, complete: bool) -> PartitionStates:
+    """The states of the partitions of a topic. Raises TopicNotFound; with `complete`, NotReady if one is offline."""
+    found = (await engine.states_of([topic]))[0]
+    if complete:
+        for partition, cell in found.offline.items():
+            raise NotReady(
+                f"Partition {partition} of {topic} is in cell {cell}, which cannot be reached now.",
+                cell=cell,
+                outcome=NotReady.outcome,
+            )
+    return found
+
+
+def offline(found: PartitionStates) -> list[OfflinePartition]:
+    """The partitions that an answer names as offline."""
+    return [OfflinePartition(partition=partition, cell=cell) for partition, cell in found.offline.items()]
+
+
+def figures(found: PartitionStates) -> list[PartitionState]:
     """The states that an answer shows."""
     return [
         PartitionState(
@@ -65,12 +85,13 @@ def figures(states: list[TopicState]) -> list[PartitionState]:
             bytes=state.bytes,
             last_write_ts=state.last_write_ts,
         )
-        for partition, state in enumerate(states)
+        for partition, state in found.states.items()
     ]
 
 
-def summed(states: list[TopicState]) -> TopicState:
-    """The state of partition 0, with the counts of all partitions and the latest times."""
+def summed(found: PartitionStates) -> TopicState:
+    """The state of partition 0, with the counts of all partitions that are not offline, and the latest times."""
+    states = [*found.states.values()]
     first = states[0]
     return msgspec.structs.replace(
         first,

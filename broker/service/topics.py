@@ -10,7 +10,7 @@ import binascii
 import zlib
 from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -20,13 +20,20 @@ from broker.service import partitions
 from broker.service.predicates import check_topic_name, tag_match
 from schemas import TopicChange, TopicSettings
 from storage import InvalidRequest, TopicConfig, TopicType
-from storage.records import DeletedRecords, TopicState
+from storage.records import DeletedRecords, PartitionStates, TopicState
 
 if TYPE_CHECKING:
     from storage import Engine
     from storage.state import Topic
 
 DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE = 100, 1000
+
+
+class Listed(NamedTuple):
+    """A topic in a list. The counts of `state` are without the partitions that are offline."""
+
+    state: TopicState
+    offline: list[partitions.OfflinePartition]
 
 
 def storage_config(topic: str, settings: TopicSettings, prefix: str = "") -> TopicConfig:
@@ -115,18 +122,22 @@ async def change(engine: Engine, topic: str, asked: TopicChange) -> TopicState:
     return await engine.change_topic(topic, lambda config: _changed(config, asked))
 
 
-async def describe(engine: Engine, topic: str, *, touch: bool) -> TopicState:
-    """The state of a topic. `touch`: this counts as a read, also in the returned state."""
+async def describe(engine: Engine, topic: str, *, touch: bool, complete: bool) -> tuple[TopicState, PartitionStates]:
+    """The state of a topic, and those of its partitions. `touch`: this counts as a read, also in the returned state.
+
+    Partitions of a cell that is away are missing; with `complete` it raises NotReady.
+    """
     check_topic_name(topic)
     await engine.let_expire((topic,))
     if touch:
         engine.touch(topic)
-    return partitions.summed(await partitions.states(engine, topic))
+    found = await partitions.states(engine, topic, complete=complete)
+    return partitions.summed(found), found
 
 
 async def page(
     engine: Engine, *, prefix: str, page_size: int | None, cursor: str | None, only: tuple[str, ...] = ()
-) -> tuple[list[TopicState], str | None]:
+) -> tuple[list[Listed], str | None]:
     """A page of topics, ordered by name, and the cursor of the next page, if there is one.
 
     `only`: allowed beginnings of names; () = any.
@@ -138,7 +149,7 @@ async def page(
     if await engine.let_expire([state.topic for state in found if state.config.ttl_ms]):
         found = list(islice(_named(engine, names, after, size + 1), size + 1))
     shown = await _summed(engine, found[:size])
-    return shown, None if len(found) <= size else encode_cursor(shown[-1].topic)
+    return shown, None if len(found) <= size else encode_cursor(shown[-1].state.topic)
 
 
 def _named(engine: Engine, prefixes: tuple[str, ...], after: str, limit: int) -> Iterator[TopicState]:
@@ -147,11 +158,16 @@ def _named(engine: Engine, prefixes: tuple[str, ...], after: str, limit: int) ->
         yield from engine.topics(prefix=prefix, after=after, limit=limit)
 
 
-async def _summed(engine: Engine, states: list[TopicState]) -> list[TopicState]:
-    """The same states, with the counts of all partitions."""
+async def _summed(engine: Engine, states: list[TopicState]) -> list[Listed]:
+    """The same topics, with the counts of all partitions."""
     several = [state.topic for state in states if state.config.partitions > 1]
     found = dict(zip(several, await engine.states_of(several), strict=True))
-    return [partitions.summed(found[state.topic]) if state.topic in found else state for state in states]
+    return [
+        Listed(partitions.summed(found[state.topic]), partitions.offline(found[state.topic]))
+        if state.topic in found
+        else Listed(state, [])
+        for state in states
+    ]
 
 
 async def delete(engine: Engine, topic: str, *, if_empty: bool) -> list[str] | None:

@@ -260,6 +260,14 @@ class TopicState(msgspec.Struct, kw_only=True):
     consumers: ConsumerFigures | None = None
 
 
+class PartitionStates(NamedTuple):
+    """The states of the partitions of one topic by number, partition 0 first. `offline`: the partitions whose cell is
+    away, with that cell."""
+
+    states: dict[int, TopicState]
+    offline: dict[int, int]
+
+
 class DeletedRecords(msgspec.Struct, kw_only=True):
     """The outcome of a permanent delete."""
 

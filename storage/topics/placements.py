@@ -23,7 +23,7 @@ from weakref import WeakValueDictionary
 
 import structlog
 
-from storage.errors import NotReady, StorageError, StorageFailed, Unavailable
+from storage.errors import NotReady, ShuttingDown, StorageError, StorageFailed, Unavailable
 from storage.platform import Era
 from storage.records import TopicConfig, TopicState
 from storage.state import TO_TELL, Placement, Topic, ToTell, encode_placement, shard_of, to_tell_of
@@ -37,6 +37,8 @@ _log = structlog.get_logger("storage")
 
 #: How long a `spread_` call may take.
 CALL_S: Final = 5.0
+#: The codes of the errors of a cell that is starting or stopping.
+_AWAY: Final = frozenset({NotReady.code, ShuttingDown.code})
 #: How often calls to cells that did not answer are repeated.
 TELL_EVERY_S: Final = 1.0
 
@@ -124,13 +126,18 @@ class Placements:
         return sum(held.values())
 
     async def states(self, roots: Iterable[Topic]) -> dict[int, dict[int, TopicState]]:
-        """By topic_id, the states of partitions in other cells, by number. Raises Unavailable."""
+        """By topic_id, the states of partitions in other cells, by number. Those of a cell that is away are missing."""
         wanted: dict[int, list[int]] = {}
         for root in roots:
             for cell in self._others(root.placement):
                 wanted.setdefault(cell, []).append(root.topic_id)
         found: dict[int, dict[int, TopicState]] = {}
-        for answer in (await self._ask(STATES, {cell: [ids] for cell, ids in wanted.items()})).values():
+        answers = await self._answers(STATES, {cell: [ids] for cell, ids in wanted.items()})
+        for answer in answers.values():
+            if _is_away(answer):
+                continue
+            if isinstance(answer, BaseException):
+                raise answer
             for root_id, number, state in decode_states(answer):
                 found.setdefault(root_id, {})[number] = state
         return found
@@ -179,14 +186,20 @@ class Placements:
     async def _ask(self, method: str, wanted: Mapping[int, list[Any]]) -> dict[int, Any]:
         """Call a method of several cells; the results by cell. Raises the error of one that failed, when all have
         ended."""
+        answers = await self._answers(method, wanted)
+        for cell, error in answers.items():
+            if _is_away(error):
+                # Nothing counts yet, so the outcome is none.
+                raise NotReady(f"Cell {cell} cannot be reached now.", cell=cell, outcome=NotReady.outcome) from error
+            if isinstance(error, BaseException):
+                raise error
+        return answers
+
+    async def _answers(self, method: str, wanted: Mapping[int, list[Any]]) -> dict[int, Any]:
+        """Call a method of several cells; the result or the error of each, by cell."""
         answers = await asyncio.gather(
             *(self._call(cell, method, argument) for cell, argument in wanted.items()), return_exceptions=True
         )
-        failed = [each for each in answers if isinstance(each, BaseException)]
-        for error in failed:
-            if isinstance(error, Unavailable):
-                raise NotReady(str(error), **error.detail) from error  # nothing counts yet, so the outcome is none
-            raise error
         return dict(zip(wanted, answers, strict=True))
 
     async def _call(self, cell: int, method: str, argument: list[Any]) -> Any:
@@ -198,3 +211,8 @@ class Placements:
             if not isinstance(error, StorageError) or error.outcome != "none":
                 self._era.end()
             raise
+
+
+def _is_away(answer: Any) -> bool:
+    """Whether the call failed because its cell is unreachable, starting or stopping."""
+    return isinstance(answer, StorageError) and (isinstance(answer, Unavailable) or answer.code in _AWAY)

@@ -57,7 +57,7 @@ def test_the_cell_of_the_topic_passes_on_records_of_any_form() -> None:
         page = (await other.read("t/1", ReadQuery())).records
         assert [record.data for record in page] == [b"1", b"2", b"3", b"\x00\xff"]
         assert [record.node for record in page] == [b"me", b"me", b"n", b"me"]
-        assert [state.count for state in (await home.states_of(["t"]))[0]] == [0, 4, 0, 0]
+        assert [state.count for state in (await home.states_of(["t"]))[0].states.values()] == [0, 4, 0, 0]
         with pytest.raises(NotMine):
             await home.append("t/1", {"n": 1}, create=False)
         with pytest.raises(TopicNotFound):
@@ -138,5 +138,42 @@ def test_a_topic_is_not_made_while_the_other_cell_is_away_and_leaves_nothing_beh
         await pair.pass_time(5000)
         assert home.states.items(TO_TELL) == []
         assert {topic.title for topic in other.catalog.by_id.values()} == {"t"}
+
+    run(story())
+
+
+def test_the_states_of_partitions_come_from_the_cells_that_are_there() -> None:
+    async def story() -> None:
+        pair, home, other = await two_cells()
+        await other.append("t/1", {"n": 1}, create=False)
+        pair.cut_power(1)
+        [found] = await home.states_of(["t"])
+        assert ([*found.states], found.offline) == ([0, 2], {1: 1, 3: 1})
+        await pair.up(1)
+        [found] = await home.states_of(["t"])
+        assert ([*found.states], found.offline) == ([0, 1, 2, 3], {})
+        assert found.states[1].count == 1
+
+    run(story())
+
+
+def test_a_change_that_is_refused_names_the_cell_that_is_away_and_did_nothing() -> None:
+    async def story() -> None:
+        pair, home, _ = await two_cells()
+        pair.cut_power(1)
+        for change in (
+            home.put_topic("t", msgspec.structs.replace(CONFIG, cap_records=5)),
+            home.put_topic("t", msgspec.structs.replace(CONFIG, partitions=6)),
+            home.delete_topic("t"),
+        ):
+            with pytest.raises(NotReady) as caught:
+                await change
+            assert caught.value.detail == {"cell": 1, "outcome": "none"}
+        other = (await pair.up(1)).engine
+        await pair.pass_time(5000)
+        assert home.states.items(TO_TELL) == []
+        assert home.state("t").config == CONFIG
+        assert {topic.name for topic in other.catalog.by_id.values()} == {"t/1", "t/3"}
+        assert await home.delete_topic("t")
 
     run(story())

@@ -34,6 +34,8 @@ T = TypeVar("T")
 
 #: One call in this many loses its connection. The most turns of the loop that a call is on its way.
 FAILS_ONE_IN, MOST_TURNS = 12, 6
+#: The steps of time at the end of a life.
+REST_STEP_MS = 500.0
 
 
 class AwayError(Unavailable):
@@ -134,15 +136,15 @@ class CellPair:
         self.rng = rng
         self.owners = owners
         self.options = options
-        self.clock = FakeClock()
+        self.clock = FakeClock(threads=False)
         self.count = count
         self.disks = [disk() for _ in range(count)]
         self.processes: list[Process | None] = [None] * count
         #: Calls between the cells, and ends of processes.
         self.calls = 0
         self.ends = 0
-        #: How much time a life gets at its end to come to rest.
-        self.rest_ms = 100_000.0
+        #: How much time a life gets at its end to come to rest, at a time.
+        self.rest_ms = 40_000.0
 
     def stop_at(self, cell: int, point: CrashPoint) -> None:
         self.disks[cell].crash_at(point.index, point.when)
@@ -214,6 +216,13 @@ class CellPair:
             for cell in range(self.count):
                 await self.up(cell)
             await self.clock.advance(ms / 10)
+
+    async def rest(self) -> None:
+        """Let time pass in large steps, with stopped cells started again, so that work that is left is done."""
+        for _ in range(round(self.rest_ms / REST_STEP_MS)):
+            for cell in range(self.count):
+                await self.up(cell)
+            await self.clock.jump(REST_STEP_MS)
 
     async def settle(self, turns: int = 60) -> None:
         """Let both continue while time stands still."""

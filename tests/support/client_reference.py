@@ -40,7 +40,8 @@ SECTIONS: Final[tuple[tuple[str, str, tuple[str, ...]], ...]] = (
         "What calls take and return. Fields are read-only.",
         (
             "NewRecord", "Record", "Tombstone", "Diff", "Appended", "Watched", "TopicState", "PartitionState",
-            "TopicSummary", "QueueSummary", "TopicPut", "TopicDeleted", "RecordsDeleted", "Job", "Claimed", "Settled",
+            "OfflinePartition", "TopicSummary", "QueueSummary", "TopicPut", "TopicDeleted", "RecordsDeleted", "Job",
+            "Claimed", "Settled",
             "JobSummary", "Paused", "Purged", "Redriven", "Router", "RouterPut", "RouterDeleted", "ConsumerState",
             "ConsumerPut", "ConsumerRead", "ConsumerDeleted", "Cluster", "Cell", "Takeover", "ClusterNode", "Gateway",
             "Health", "Ready",

@@ -17,6 +17,8 @@ START_WALL_MS = 1_700_000_000_000
 START_MONOTONIC_NS = 1_000_000_000
 #: How often `advance` lets the loop run after each moment: enough for a chain of this many callbacks.
 SETTLE_ROUNDS = 25
+#: How often `jump` does so before it gives up.
+MOST_ROUNDS = 1000
 
 
 @dataclass(slots=True, eq=False)
@@ -26,10 +28,14 @@ class _Sleeper:
     future: asyncio.Future[None]
     loop: asyncio.AbstractEventLoop
 
-    def wake(self) -> None:
-        """May be called from any thread. A loop that was closed with sleepers in it is left alone."""
-        if not self.loop.is_closed():
+    def wake(self, threads: bool) -> None:
+        """With `threads`, from any thread. A loop that was closed with sleepers in it is left alone."""
+        if self.loop.is_closed():
+            return
+        if threads:
             self.loop.call_soon_threadsafe(self._resolve)
+        else:
+            self.loop.call_soon(self._resolve)
 
     def _resolve(self) -> None:
         if not self.future.done():
@@ -46,7 +52,11 @@ class _Waiter:
 class FakeClock:
     """storage.platform.clock.Clock, moved by hand. Safe to use from several threads and loops."""
 
-    def __init__(self, wall_ms: int = START_WALL_MS, monotonic_ns: int = START_MONOTONIC_NS) -> None:
+    def __init__(
+        self, wall_ms: int = START_WALL_MS, monotonic_ns: int = START_MONOTONIC_NS, *, threads: bool = True
+    ) -> None:
+        """`threads`: whether it is used by several threads. If not, `advance` goes on as soon as the loop is idle."""
+        self._threads = threads
         self._changed = threading.Condition()
         self._wall_ns: int = wall_ms * 1_000_000
         self._monotonic_ns: int = monotonic_ns
@@ -132,12 +142,23 @@ class FakeClock:
         to real threads is not waited for.
         """
         end_ns = self.monotonic_ns() + _ns(ms)
-        await _settle()
+        await _settle(self._threads)
         while (due_ns := self._next_due_ns()) is not None and due_ns <= end_ns:
             self._move_to(due_ns)
-            await _settle()
+            await _settle(self._threads)
         self._move_to(end_ns)
-        await _settle()
+        await _settle(self._threads)
+
+    async def jump(self, ms: float) -> None:
+        """Let this much time pass at once, and the running loop work until it is idle. Sleepers that are due several
+        times meanwhile wake once. Not with threads."""
+        assert not self._threads
+        self.tick(ms)
+        for _ in range(MOST_ROUNDS):
+            await _settle(threads=False)
+            if not asyncio.get_running_loop()._ready:  # type: ignore[attr-defined]  # pyright: ignore
+                return
+        raise AssertionError("The loop does not come to rest.")
 
     @property
     def sleeping(self) -> int:
@@ -178,7 +199,7 @@ class FakeClock:
                 waiter.expired = True
         # Outside our own lock: a waiting thread holds its condition when it registers here.
         for sleeper in sleepers:
-            sleeper.wake()
+            sleeper.wake(self._threads)
         for waiter in waiters:
             with waiter.condition:
                 waiter.condition.notify_all()
@@ -188,6 +209,10 @@ def _ns(ms: float) -> int:
     return round(ms * 1_000_000)
 
 
-async def _settle() -> None:
+async def _settle(threads: bool) -> None:
+    ready = None if threads else getattr(asyncio.get_running_loop(), "_ready", None)
     for _ in range(SETTLE_ROUNDS):
         await asyncio.sleep(0)
+        # This task is the last of its turn. If nothing is queued now, further turns are empty.
+        if ready is not None and not ready:
+            return

@@ -13,14 +13,13 @@ from typing import Protocol, TypeVar
 from tests.support.cell_pair import CellPair
 from tests.support.crash_run import CrashPoint, run
 from tests.support.crash_sweep import MAX_FAILURES, Size
-from tests.support.sim_disk import When
+from tests.support.sim_disk import SimDisk, When
 from tests.support.sim_faults import SimCrash
 
 #: How many stops of each cell are tried at size SOME, and at FEW.
 POINTS = {Size.SOME: 12, Size.FEW: 3}
-
-
-MOST_RESTS = 5
+#: How often a life gets more time to come to rest.
+MOST_RESTS = 12
 
 
 class Life(Protocol):
@@ -41,8 +40,8 @@ def run_pair(
     seed: int,
     cell: int = 0,
     point: CrashPoint | None = None,
-) -> tuple[list[str], L]:
-    """What is wrong when that cell stops there (None: neither stops), and what was done."""
+) -> tuple[list[str], list[SimDisk]]:
+    """What is wrong when that cell stops there (None: neither stops), and the disks before the last power cut."""
     return run(_run(make, body, seed, cell, point))
 
 
@@ -52,7 +51,7 @@ async def _run(
     seed: int,
     cell: int,
     point: CrashPoint | None,
-) -> tuple[list[str], L]:
+) -> tuple[list[str], list[SimDisk]]:
     rng = Random(seed)
     life = make(rng)
     pair = life.pair
@@ -63,9 +62,10 @@ async def _run(
     if point is not None and rng.randrange(3) == 0:
         pair.cut_power((cell + 1 + rng.randrange(pair.count - 1)) % pair.count)  # another one, too
     problems = await _at_rest(life)
+    lived = [*pair.disks]
     pair.cut_power(rng.randrange(pair.count))
     problems += [f"stopped once more: {each}" for each in await _at_rest(life)]
-    return problems, life
+    return problems, lived
 
 
 async def _at_rest(life: Life) -> list[str]:
@@ -73,7 +73,7 @@ async def _at_rest(life: Life) -> list[str]:
     so work that remains gets more time before it is reported."""
     problems: list[str] = []
     for _ in range(MOST_RESTS):
-        await life.pair.pass_time(life.pair.rest_ms)
+        await life.pair.rest()
         try:
             problems = await life.check()
         except SimCrash:
@@ -87,14 +87,14 @@ def sweep(make: Callable[[Random], L], body: Callable[[L], Awaitable[None]], siz
     """What was wrong, with the seed, the cell and the point that repeat it."""
     rng = Random(random.getrandbits(32))
     seed = rng.randrange(1 << 30)
-    problems, life = run_pair(make, body, seed)
+    problems, disks = run_pair(make, body, seed)
     if problems:
         return [f"no crash, seed {seed}: {problems}"]
     found: list[str] = []
-    for cell in range(life.pair.count):
-        points = [CrashPoint(index, when) for index in life.pair.disks[cell].crash_points() for when in When]
+    for cell, disk in enumerate(disks):
+        points = [CrashPoint(index, when) for index in disk.crash_points() for when in When]
         if size is not Size.ALL:
-            points = rng.sample(points, min(max(1, POINTS[size] * 2 // life.pair.count), len(points)))
+            points = rng.sample(points, min(max(1, POINTS[size] * 2 // len(disks)), len(points)))
         for point in points:
             seed = rng.randrange(1 << 30)
             problems, _ = run_pair(make, body, seed, cell, point)

@@ -18,6 +18,7 @@ from schemas import (
     ConsumerFigures,
     DeleteRecordsAnswer,
     DeleteRecordsRequest,
+    OfflinePartition,
     PartitionEntry,
     QueryFlag,
     QueryU64,
@@ -81,9 +82,12 @@ async def get_topic(
     current: Current,
     topic: TopicName,
     touch: Annotated[QueryFlag, Query(description="Count this request as a read.")] = True,
+    complete: Annotated[
+        QueryFlag, Query(description="Refuse to answer without the partitions of a cell that is away.")
+    ] = False,
 ) -> TopicAnswer:
     waited = await routers.caught_up(current.broker.engine, topic)
-    state = await topics.describe(current.broker.engine, topic, touch=touch)
+    state, found = await topics.describe(current.broker.engine, topic, touch=touch, complete=complete)
     answer = TopicAnswer(
         topic=state.topic,
         type=state.config.type.value,
@@ -104,8 +108,10 @@ async def get_topic(
     if waited is not None and waited.blocked:
         answer.router_blocked = waited.blocked
     if state.config.partitions > 1:
-        found = partitions.figures(await partitions.states(current.broker.engine, topic))
-        answer.partitions = [PartitionEntry.model_validate(msgspec.to_builtins(each)) for each in found]
+        figures = partitions.figures(found)
+        answer.partitions = [PartitionEntry.model_validate(msgspec.to_builtins(each)) for each in figures]
+    if found.offline:
+        answer.offline_partitions = _offline(partitions.offline(found))
     if state.queue is not None:
         answer.queue = QueueState.model_validate(msgspec.to_builtins(state.queue))
     if state.consumers is not None and state.consumers.count:
@@ -128,11 +134,11 @@ async def list_topics(
     page_size: Annotated[QueryU64 | None, Query(description="At most 1000; the default is 100.")] = None,
     cursor: Annotated[str | None, Query(description="The next_cursor of the previous page.")] = None,
 ) -> TopicListAnswer:
-    states, next_cursor = await topics.page(
+    found, next_cursor = await topics.page(
         current.broker.engine, prefix=prefix, page_size=page_size, cursor=cursor, only=current.access.prefixes
     )
     return TopicListAnswer(
-        topics=[_entry(current, state) for state in states], next_cursor=next_cursor, performance=performance(current)
+        topics=[_entry(current, each) for each in found], next_cursor=next_cursor, performance=performance(current)
     )
 
 
@@ -191,7 +197,12 @@ def _config(state: TopicState) -> TopicConfig:
     return TopicConfig(**fields)
 
 
-def _entry(current: Request, state: TopicState) -> TopicEntry:
+def _offline(found: list[partitions.OfflinePartition]) -> list[OfflinePartition]:
+    return [OfflinePartition(partition=each.partition, cell=each.cell) for each in found]
+
+
+def _entry(current: Request, found: topics.Listed) -> TopicEntry:
+    state = found.state
     queue = state.queue
     return TopicEntry(
         topic=state.topic,
@@ -203,6 +214,7 @@ def _entry(current: Request, state: TopicState) -> TopicEntry:
         durable=state.config.durable,
         effective_priority=topics.effective_priority(current.broker.engine, state),
         partitions=state.config.partitions if state.config.partitions > 1 else None,
+        offline_partitions=_offline(found.offline) or None,
         queue=None
         if queue is None
         else QueueEntry(

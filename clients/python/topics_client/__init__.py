@@ -67,6 +67,7 @@ if TYPE_CHECKING:
         Job,
         JobSummary,
         NewRecord,
+        OfflinePartition,
         PartitionState,
         Paused,
         Purged,
@@ -136,6 +137,7 @@ __all__ = [
     "NotAQueue",
     "NotFound",
     "NotReady",
+    "OfflinePartition",
     "PartitionState",
     "Pause",
     "Paused",
@@ -204,7 +206,7 @@ _MODULES = {
     "router_values": "Router RouterDeleted RouterOptions RouterPut",
     "values": """
         Appended Cell Claimed Cluster ClusterNode Diff Gateway Health Job JobSummary
-        NewRecord PartitionState Paused Purged Ready Record
+        NewRecord OfflinePartition PartitionState Paused Purged Ready Record
         RecordsDeleted Redriven Settled Tombstone TopicDeleted TopicPut
         QueueSummary Takeover TopicSettings TopicState TopicSummary Watched
     """,

@@ -204,9 +204,11 @@ class AsyncClient:
         """Changes the given settings; all others stay. Raises TopicNotFound."""
         return await self.run(calls.change_topic(topic, settings))
 
-    async def state(self, topic: str, *, touch: bool = True) -> TopicState:
-        """The topic as it is now; `touch` counts as a read in last_read_ts."""
-        return await self.run(calls.state(topic, touch=touch))
+    async def state(self, topic: str, *, touch: bool = True, complete: bool = True) -> TopicState:
+        """The topic as it is now; `touch` counts as a read in last_read_ts. If a cell with partitions of the topic is
+        away, the call waits for it like a retry, and raises NotReady. With `complete=False` these partitions are
+        missing, and are named in `offline_partitions`."""
+        return await self.run(calls.state(topic, touch=touch, complete=complete))
 
     async def list_topics(self, prefix: str = "", *, page_size: int = 1000) -> AsyncIterator[TopicSummary]:
         """Every topic whose name begins with `prefix`, in bytewise order; pages are fetched as needed."""

@@ -97,8 +97,9 @@ def change_topic(topic: str, settings: Mapping[str, Any]) -> Call[TopicPut]:
     return Call(request=sending("PATCH", topic_path(topic), settings), parse=answers.json_value(TopicPut))
 
 
-def state(topic: str, *, touch: bool = True) -> Call[TopicState]:
-    query = {} if touch else {"touch": "false"}
+def state(topic: str, *, touch: bool = True, complete: bool = True) -> Call[TopicState]:
+    """`complete`: refused with NotReady while a cell that has a partition is away."""
+    query = {"touch": None if touch else "false", "complete": "true" if complete else None}
     return Call(request=getting(topic_path(topic), query), parse=answers.json_value(TopicState))
 
 

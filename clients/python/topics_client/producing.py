@@ -84,8 +84,8 @@ class Producing:
         """The call that asks for a topic's partitions. Its error is thrown in."""
         known_s = _PARTITIONS_S
         try:
-            state = yield calls.state(topic, touch=False)
-            count = len(state.partitions) or 1
+            state = yield calls.state(topic, touch=False, complete=False)
+            count = (len(state.partitions) + len(state.offline_partitions)) or 1
         except TopicNotFound:
             # The first append creates it, with one partition.
             count, known_s = 1, _ABSENT_S

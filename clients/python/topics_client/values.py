@@ -8,7 +8,7 @@ from typing import Any, TypedDict
 
 import msgspec
 
-from topics_client.errors import InvalidRequest, TopicsError
+from topics_client.errors import InvalidRequest, NotReady, TopicsError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,12 +239,21 @@ class PartitionState(msgspec.Struct, frozen=True, kw_only=True):
     last_write_ts: int | None = None
 
 
+class OfflinePartition(msgspec.Struct, frozen=True, kw_only=True):
+    """A partition whose cell is away."""
+
+    partition: int
+    cell: int
+
+
 class TopicState(msgspec.Struct, frozen=True, kw_only=True):
     """One topic as it is now. Times are ms since the epoch. A topic that is created again under its name has another
     `epoch`.
 
     `queue`: figures of a queue. `consumers`: how many a log has, if any, and the lag of the slowest. `partitions`: set
     if there are several; `count` and `bytes` are of all of them, the seqs and the epoch those of partition 0.
+    `offline_partitions`: those of a cell that is away, if the state need not be complete. They are missing in
+    `partitions`, `count` and `bytes`.
     """
 
     topic: str
@@ -262,12 +271,21 @@ class TopicState(msgspec.Struct, frozen=True, kw_only=True):
     queue: dict[str, Any] | None = None
     consumers: dict[str, Any] | None = None
     partitions: list[PartitionState] = []
+    offline_partitions: list[OfflinePartition] = []
 
     def of(self, partition: int | None) -> PartitionState:
-        """One partition, 0 unless given. Raises InvalidRequest for one that does not exist."""
+        """One partition, 0 unless given. Raises InvalidRequest for one that does not exist, NotReady for one that is
+        offline."""
         for each in self.partitions:
             if each.partition == (partition or 0):
                 return each
+        for offline in self.offline_partitions:
+            if offline.partition == partition:
+                raise NotReady(
+                    f"Partition {partition} of {self.topic} is in cell {offline.cell}, which cannot be reached now.",
+                    status=503,
+                    detail={"cell": offline.cell, "outcome": "none"},
+                )
         if partition:
             raise InvalidRequest(f"{self.topic} has no partition {partition}.", detail={"field": "partition"})
         return PartitionState(

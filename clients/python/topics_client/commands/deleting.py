@@ -46,7 +46,7 @@ def delete(
         )
     with broker(reach, as_json) as client:
         if not yes:
-            state = client.state(topic, touch=False).of(partition)
+            state = client.state(topic, touch=False, complete=False).of(partition)
             which = " and ".join(
                 each
                 for each in (before_seq and f"below seq {before_seq}", tag and f"with the tag {printable(tag)}")

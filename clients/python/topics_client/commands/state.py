@@ -22,7 +22,7 @@ def state(
 ) -> None:
     """Show a topic: its records, seqs, times and settings."""
     with broker(reach, as_json) as client:
-        answer = client.run(calls.verbatim(calls.state(topic, touch=False)))
+        answer = client.run(calls.verbatim(calls.state(topic, touch=False, complete=False)))
         if as_json:
             emit(answer)
             return
@@ -45,10 +45,11 @@ def _show(state: TopicState, *, now_ms: int) -> None:
     facts += [(f"queue {name.replace('_', ' ')}", _plain(value)) for name, value in (state.queue or {}).items()]
     facts += [(f"consumers {name}", _plain(value)) for name, value in (state.consumers or {}).items()]
     say(state.topic, BOLD)
-    parts = [(f"partition {each.partition}", _partition(each)) for each in state.partitions]
+    parts = {each.partition: _partition(each) for each in state.partitions}
+    parts |= {each.partition: f"offline: cell {each.cell} cannot be reached" for each in state.offline_partitions}
     for heading, fields in (
         ("", facts),
-        ("Partitions", parts),
+        ("Partitions", [(f"partition {number}", parts[number]) for number in sorted(parts)]),
         ("Settings", [(name, _plain(v)) for name, v in state.config.items()]),
     ):
         if not fields:

@@ -32,7 +32,7 @@ def tail(
     """
     printer = RecordPrinter(as_json=as_json, flush=True)
     with broker(reach, as_json, retry_for_s=retry_for_s) as client:
-        state = client.state(topic, touch=False).of(partition)
+        state = client.state(topic, touch=False, complete=False).of(partition)
         begin = max(0, state.head_seq - last) if from_seq is None else from_seq
         if from_seq is None and begin < state.earliest_seq - 1:
             # A reader who asks for the last ten does not want to hear of earlier losses.
