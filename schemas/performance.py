@@ -19,7 +19,9 @@ class WritePerformance(Performance):
         description="Time that it waited for the sync of the log; 0 unless the topic has class fsync."
     )
     throttle_wait_ms: float | None = Field(
-        default=None, description="Time that it waited because the log's queue was full; otherwise omitted."
+        default=None,
+        description="Time that it waited for room in the log's queue, or for a router that is far behind; "
+        "otherwise omitted.",
     )
 
 

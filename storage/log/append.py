@@ -57,6 +57,7 @@ from storage.records import (
 )
 from storage.state import Eviction, Log, Segment, Sent, Topic, check_partitions, key_digest
 from storage.state.consumers.progress import consumed_floor
+from storage.state.routers import Router
 
 if TYPE_CHECKING:
     from storage.log.writer import Shard
@@ -66,6 +67,8 @@ Blocker: TypeAlias = Callable[[], Awaitable[Any]]
 
 #: Single records of one topic and node that become one write, at most.
 MAX_COALESCED: Final = 256
+#: A write to the source of a router that is far behind waits this long at most. It is never refused because of one.
+MAX_BEHIND_NS: Final = 1_000_000_000
 #: A write checks up to this many plain records itself, because `measured` takes several calls.
 _FEW: Final = 16
 
@@ -268,6 +271,7 @@ class Write:
     __slots__ = (
         "apart",
         "appender",
+        "behind_ns",
         "config",
         "count",
         "create",
@@ -352,7 +356,8 @@ class Write:
         if move is not None and len(move[1]) > 1:
             self.trailing = (control.Moved(source_id=move[0], seqs=[*move[1]]),)
         self.created = False
-        self.held_ns = 0
+        #: How long it has waited for room in the queue, and for routers.
+        self.held_ns = self.behind_ns = 0
         self.durable = False
         #: (records, bytes) by which this write exceeds the caps of its log, and the eviction that makes room.
         self.over: tuple[int, int] | None = None
@@ -426,7 +431,7 @@ class Write:
             created=self.created,
             wal_append_ms=written_ms,
             fsync_ms=synced_ms,
-            throttle_wait_ms=self.held_ns / 1e6,
+            throttle_wait_ms=(self.held_ns + self.behind_ns) / 1e6,
         )
 
     def end(self, outcome: Any, /) -> None:
@@ -588,6 +593,9 @@ class Write:
             return partial(self._wait_room, shard, self.count + 3)
         if config.durability is not Durability.FSYNC and log.assigned_head + self.count > log.reserved:
             return partial(appender.reservations.extend, log, self.count)
+        routes = logs.catalog.routes
+        if routes.out_of and (router := routes.behind(topic_id, log.assigned_head)) is not None:
+            return self._wait_for(router, log.assigned_head)
         return None
 
     async def _wait_room(self, shard: Shard, frames: int) -> None:
@@ -595,6 +603,22 @@ class Write:
         began_ns = clock.monotonic_ns()
         await shard.wait_room(frames, self.total, self.held_ns)
         self.held_ns += clock.monotonic_ns() - began_ns
+
+    def _wait_for(self, router: Router, head: int) -> Blocker | None:
+        """How to wait for a router that is far behind. None if this write does not wait for it any longer."""
+        left_ns = MAX_BEHIND_NS - self.behind_ns
+        return partial(self._wait_behind, router, head, left_ns / 1e9) if left_ns > 0 else None
+
+    async def _wait_behind(self, router: Router, head: int, left_s: float) -> None:
+        logs = self.appender.logs
+        began_ns = logs.clock.monotonic_ns()
+        logs.catalog.routes.held_back += 1
+        try:
+            async with asyncio.timeout(left_s):
+                await router.reach(head - (router.lag_limit or 0))
+            self.behind_ns += logs.clock.monotonic_ns() - began_ns
+        except TimeoutError:
+            self.behind_ns = MAX_BEHIND_NS
 
     def _check_new_topic(self) -> Blocker | None:
         """The checks of a write that creates its topic."""

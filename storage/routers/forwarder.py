@@ -32,7 +32,9 @@ _log = structlog.get_logger("storage")
 #: How much is copied at a time: one batch at the destination, and one or two ms of the loop.
 MIN_BATCH_RECORDS, MIN_BATCH_BYTES = 1000, 1 << 20
 #: When other work keeps the loop busy for longer than this, all routers together use as much of the loop as that work.
-MOST_RECORDS, MOST_BYTES, _OF_QUEUE = 4 * ROUTING_SCAN_RECORDS, 4 << 20, 8
+MOST_RECORDS, MOST_BYTES, _OF_QUEUE = 8 * ROUTING_SCAN_RECORDS, 4 << 20, 4
+#: A copy occupies the loop for this long at most.
+MOST_NS = 50_000_000
 #: How many records of another cell are read while the destination refuses them, and how many bytes of each.
 PROBE_RECORDS, PROBE_BYTES = 10, 4096
 #: After this many skipped records the cursor is written, because a restart examines later ones again.
@@ -89,6 +91,8 @@ class Forwarder:
     async def stop(self) -> None:
         """Begin nothing more. On return no batch is on its way."""
         self._stopped = True
+        self.router.lag_limit = None
+        self.router.give_up_waiters()
         task = self._task
         if task is None:
             return
@@ -149,11 +153,18 @@ class Forwarder:
 
     async def _run(self) -> None:
         self._forwarding.running += 1
+        self._begin()
         try:
             await self._carry()
         finally:
             self._forwarding.running -= 1
+            self.router.lag_limit = None
         self._task = None  # here, and not when the task has ended: a commit in between must start another task
+
+    def _begin(self) -> None:
+        source = self.source()
+        if source is not None:
+            self.router.begin(source.head)
 
     async def _carry(self) -> None:
         backoff_s = MIN_BACKOFF_S
@@ -195,6 +206,7 @@ class Forwarder:
         if self.router.blocked is not None:
             _log.info("router_resumed", router=self.router.name)
             self.router.blocked = None
+            self._begin()
         self.router.move(position)
 
     async def _step(self) -> None:
@@ -254,7 +266,7 @@ class Forwarder:
         # Other routers have used part of that time.
         others_ns = logs.clock.monotonic_ns() - began_ns - copied * self._copy_ns
         share = others_ns // (self._copy_ns * max(1, self._forwarding.running))
-        most = min(MOST_RECORDS, logs.options.wal_queue_frames // _OF_QUEUE)
+        most = min(MOST_RECORDS, logs.options.wal_queue_frames // _OF_QUEUE, MOST_NS // self._copy_ns)
         self._batch_limit = max(MIN_BATCH_RECORDS, min(share, most))
 
     async def _rejoin(self, dest: Topic, source: ForeignSource) -> None:

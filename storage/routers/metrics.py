@@ -27,6 +27,7 @@ def collect_routers(logs: Logs, routers: Routers) -> list[Family]:
     blocked = [int(state.blocked is not None) for state in states]
     return [
         METRICS.whole("topics_routers", len(logs.catalog.routes.by_name)),
+        METRICS.whole("topics_router_write_waits", logs.catalog.routes.held_back),
         METRICS.family("topics_router_blocked", map(Sample, labels, blocked)),
         *(
             METRICS.family(name, map(Sample, labels, [int(getattr(state, field)) for state in states]))

@@ -97,7 +97,7 @@ class Waiting:
             elif hops > 1 and router.source_id in catalog.routes.into:
                 await self._pass(router.source_id, heads, seen, hops - 1, away)
                 target = self._head(router)  # the copies that were waited for are below this seq
-            await _reach(router, target)
+            await router.reach(target)
 
     async def _head_there(self, router: Router, hops: int, away: set[str]) -> int:
         """The head of a source in another cell, once that source has what its own sources have."""
@@ -111,15 +111,3 @@ class Waiting:
             return 0
         away.update(blocked)
         return head
-
-
-async def _reach(router: Router, target: int) -> None:
-    if router.blocked is None and router.position < target:
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        entry = (target, waiter)
-        router.waiters.append(entry)
-        try:
-            await waiter
-        finally:
-            if entry in router.waiters:
-                router.waiters.remove(entry)

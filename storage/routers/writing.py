@@ -43,6 +43,10 @@ class CopyWrite(Write):
         self._copies = copies
         self.trailing = [control.RouterCursor(router_id=router.router_id, source_seq=source_seq)]
 
+    def _wait_for(self, router: Router, head: int) -> Blocker | None:
+        # Each cycle has a router with `allow_cycle`: without this, its routers could all wait for the next one.
+        return None if self._router.definition.allow_cycle else super()._wait_for(router, head)
+
     def _check(self) -> None:
         self.payloads = self._copies.sizes
         self.total = total(self.payloads)

@@ -249,6 +249,10 @@ METRICS: Final = MetricTable(
     ),
     # -- routers -----------------------------------------------------------------------------------------------------
     Metric("topics_routers", GAUGE, "routers", "Routers."),
+    Metric(
+        "topics_router_write_waits", COUNTER, "waits",
+        "How often a write waited because a router out of its topic was far behind.",
+    ),
     Metric("topics_router_blocked", GAUGE, "0 or 1", f"1 while the destination refuses copies {_ROUTERS}", "router"),
     Metric("topics_router_forwarded", COUNTER, "records", f"Copies made, including earlier runs {_ROUTERS}", "router"),
     Metric(

@@ -16,6 +16,9 @@ from storage.state.lookup import tag_match
 
 #: A record that has been copied this often is not copied again: this ends copies in a cycle.
 MAX_HOPS = 7
+#: Writes to a source wait while a router would be further behind than this, in seqs. A router that begins further
+#: behind may get this much further behind.
+MAX_LAG = 1 << 17
 
 
 class Guarantee(enum.StrEnum):
@@ -75,6 +78,7 @@ class Router:
         "forwarded",
         "from_head",
         "hop_limited",
+        "lag_limit",
         "leaving",
         "lost",
         "name",
@@ -105,29 +109,50 @@ class Router:
         self.blocked: str | None = None
         #: Its copies were in memory only: it continues at the head of its source, which is in another cell.
         self.from_head = False
+        #: How far behind its source it may be, in seqs, before writes to the source wait. None: it does not copy now.
+        self.lag_limit: int | None = None
         #: Its deletion is in flight.
         self.leaving = False
-        #: (position waited for, its future).
-        self.waiters: list[tuple[int, asyncio.Future[None]]] = []
+        #: Futures of those who wait for a position, and that position.
+        self.waiters: dict[asyncio.Future[None], int] = {}
+
+    def begin(self, head: int) -> None:
+        """It copies from now on. `head`: the last seq of its source."""
+        self.lag_limit = max(0, head - self.position) + MAX_LAG
+
+    def holds_back(self, head: int) -> bool:
+        """Whether a write to its source has to wait. `head`: the last seq assigned there."""
+        return self.lag_limit is not None and self.blocked is None and head - self.position > self.lag_limit
 
     def move(self, position: int) -> None:
         """Everything up to here has been examined, and the copies are published at dest."""
+        if self.lag_limit is not None:
+            # Half as fast as it copies: if it is far behind, writes to its source get the other half.
+            self.lag_limit = max(MAX_LAG, self.lag_limit - max(0, position - self.position) // 2)
         self.position = max(self.position, position)
         if self.waiters:
-            reached = [waiter for target, waiter in self.waiters if target <= self.position]
-            self.waiters = [each for each in self.waiters if each[0] > self.position]
-            _wake(reached)
+            self._wake([waiter for waiter, wanted in self.waiters.items() if wanted <= self.position])
+
+    async def reach(self, position: int) -> None:
+        """Wait until everything up to here has been examined, or the router is blocked or gone."""
+        if self.blocked is not None or self.position >= position:
+            return
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.waiters[waiter] = position
+        try:
+            await waiter
+        finally:
+            self.waiters.pop(waiter, None)
 
     def give_up_waiters(self) -> None:
         """Wake the waiters: the router will not reach their positions soon, because it is blocked or gone."""
-        waiters, self.waiters = [waiter for _, waiter in self.waiters], []
-        _wake(waiters)
+        self._wake([*self.waiters])
 
-
-def _wake(waiters: list[asyncio.Future[None]]) -> None:
-    for waiter in waiters:
-        if not waiter.done():
-            waiter.set_result(None)
+    def _wake(self, waiters: list[asyncio.Future[None]]) -> None:
+        for waiter in waiters:
+            del self.waiters[waiter]
+            if not waiter.done():
+                waiter.set_result(None)
 
 
 class RouterState(msgspec.Struct, kw_only=True):

@@ -27,6 +27,8 @@ class Routes:
         #: Routers out of a topic, and into it. No entry is empty.
         self.out_of: dict[int, list[Router]] = {}
         self.into: dict[int, list[Router]] = {}
+        #: How often a write has waited for a router that was far behind.
+        self.held_back = 0
         #: Called with each router that is removed.
         self.on_drop: Callable[[Router], None] | None = None
 
@@ -64,6 +66,13 @@ class Routes:
         if other is None or other.router_id < router.router_id:
             self.by_name[router.name] = router
         return router
+
+    def behind(self, topic_id: int, head: int) -> Router | None:
+        """A router out of this topic that is too far behind for another write. `head`: the last seq assigned there."""
+        for router in self.out_of.get(topic_id, ()):
+            if router.holds_back(head):
+                return router
+        return None
 
     def moved(self, value: control.RouterCursor, copies: int) -> None:
         """Apply a RouterCursor frame that follows this many copies. The last frame counts."""

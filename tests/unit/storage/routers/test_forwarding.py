@@ -219,7 +219,8 @@ async def test_more_than_a_stretch_goes_over_whole(machine: Machine) -> None:
         (5, 2000, 1000, 0, 200_000, 3000),
         (5, 9000, 1000, 0, 200_000, 1000),
         (30, 2000, 5000, 0, 200_000, 4000),
-        (50, 0, 1000, 0, 200_000, 16_384),
+        (50, 0, 1000, 0, 200_000, 32_768),
+        (90, 0, 5000, 0, 200_000, 10_000),
         (50, 0, 1000, 19, 200_000, 2500),
         (50, 0, 1000, 0, 16, 1000),
     ],
@@ -278,7 +279,7 @@ async def test_copies_of_copies_are_counted_as_costing_more(machine: Machine) ->
 
 
 @pytest.mark.parametrize(
-    ("queue", "records", "size"), [(256 << 20, 1000, 1 << 20), (256 << 20, 16_384, 4 << 20), (1 << 20, 16_384, 1 << 20)]
+    ("queue", "records", "size"), [(256 << 20, 1000, 1 << 20), (256 << 20, 32_768, 4 << 20), (1 << 20, 16_384, 1 << 20)]
 )
 async def test_more_records_may_have_more_bytes(machine: Machine, queue: int, records: int, size: int) -> None:
     engine = await machine.start(wal_queue_bytes=queue)

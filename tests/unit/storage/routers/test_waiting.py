@@ -60,7 +60,7 @@ async def test_deleting_a_router_ends_waits_for_its_copies(machine: Machine) -> 
     await engine.routers.delete("r")
     await turns()
     assert waiting.done()
-    assert router.waiters == []
+    assert not router.waiters
 
 
 async def test_a_wait_for_routers_ends_after_a_second(machine: Machine) -> None:
@@ -73,7 +73,7 @@ async def test_a_wait_for_routers_ends_after_a_second(machine: Machine) -> None:
     assert waited is not None
     assert 900 < waited.wait_ms < 1500
     assert waited.blocked == []
-    assert router.waiters == []
+    assert not router.waiters
 
 
 async def test_a_cycle_is_waited_for_once(machine: Machine) -> None:
