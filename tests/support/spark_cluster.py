@@ -58,6 +58,9 @@ class SparkCluster:
             "JAVA_HOME": self._java_home,
             "PYTHONPATH": PYTHON_PATH,
             "PYSPARK_PYTHON": sys.executable,
+            # The worker starts executors as a program of this layout; it looks for a build of Spark otherwise.
+            "SPARK_HOME": str(Path(pyspark.__file__).parent),
+            "SPARK_SCALA_VERSION": "2.13",
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_DRIVER_MEMORY": "512m",
         }
