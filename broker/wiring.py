@@ -11,6 +11,7 @@ from broker.kafka.groups import CellOffsets, Coordinator, Limits, Offsets
 from broker.kafka.share.cell_shares import CellShares
 from broker.kafka.share.shares import Shares
 from broker.live import Live
+from broker.overview import Overview
 from broker.pressure import Pressure
 from broker.proxy import CellSources, Instances
 from broker.scheduling import Heavy
@@ -38,6 +39,7 @@ class Broker(Endpoint):
         "kafka_packed",
         "kafka_shares",
         "live",
+        "overview",
         "owner",
         "pressure",
         "proxy",
@@ -67,6 +69,14 @@ class Broker(Endpoint):
             memory=lambda: self.memory.answers.fill,
         )
         self.live = Live(engine, self.pressure, self.memory, max_sessions=settings.max_watch_sessions)
+        self.overview = Overview(
+            engine,
+            self.pressure,
+            self.http_metrics,
+            data_dir=settings.data_dir,
+            uptime_ms=self.uptime_ms,
+            streams=lambda: self.streams.parked,
+        )
         self.backups = BackupJobs(engine, settings.backup_dir)
         #: One scrape is made at a time.
         self.scraping = asyncio.Lock()

@@ -39,6 +39,7 @@ mermaid_init_config = {"startOnLoad": False, "flowchart": {"wrappingWidth": 360}
 SECTIONS: Final[dict[str, tuple[str, ...]]] = {
     "Start": ("quickstart", "concepts", "glossary", "architecture", "cells", "cluster"),
     "Guides": (
+        "guides/console",
         "guides/workers",
         "guides/browser",
         "guides/python",

@@ -7,6 +7,7 @@ themselves instead of using the models; tests check their answers against the mo
 from schemas.backups import BackupAnswer, BackupRequest
 from schemas.config import TopicChange, TopicConfig, TopicSettings
 from schemas.consumers import (
+    AllConsumersAnswer,
     CommitRequest,
     ConsumerAnswer,
     ConsumerChange,
@@ -40,6 +41,14 @@ from schemas.names import (
     TOPIC_NAME_PATTERN,
     is_consumer_name,
     is_topic_name,
+)
+from schemas.overview import (
+    HistoryAnswer,
+    KeyEntry,
+    KeysAnswer,
+    OverviewAnswer,
+    OverviewEvent,
+    TopicHistoryAnswer,
 )
 from schemas.performance import Performance, RoutedPerformance
 from schemas.queues import (
@@ -100,6 +109,7 @@ __all__ = [
     "TOPIC_NAME_PATTERN",
     "AckAnswer",
     "AckRequest",
+    "AllConsumersAnswer",
     "AnswerModel",
     "AppendAnswer",
     "AppendRequest",
@@ -125,12 +135,17 @@ __all__ = [
     "ExtendAnswer",
     "ExtendRequest",
     "HealthAnswer",
+    "HistoryAnswer",
     "Job",
+    "KeyEntry",
+    "KeysAnswer",
     "LeasesAnswer",
     "NackAnswer",
     "NackRequest",
     "NameInQuery",
     "OfflinePartition",
+    "OverviewAnswer",
+    "OverviewEvent",
     "PartitionEntry",
     "PauseAnswer",
     "Performance",
@@ -163,6 +178,7 @@ __all__ = [
     "TopicConfig",
     "TopicDeleteAnswer",
     "TopicEntry",
+    "TopicHistoryAnswer",
     "TopicListAnswer",
     "TopicPutAnswer",
     "TopicSettings",

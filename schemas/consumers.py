@@ -129,6 +129,14 @@ class ConsumerListAnswer(AnswerModel):
     )
 
 
+class AllConsumersAnswer(AnswerModel):
+    consumers: list[ConsumerEntry]
+    next_cursor: str | None = Field(None, description="Omitted on the last page.")
+    performance: Performance
+
+    model_config = _example({"consumers": [EXAMPLE_CONSUMER], "performance": EXAMPLE_PERFORMANCE}, extra="forbid")
+
+
 class ConsumerDeleteAnswer(AnswerModel):
     topic: str
     consumer: str

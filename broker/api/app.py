@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from broker.api import proxy
+from broker.api.console import ConsolePages
 from broker.api.dispatch import Dispatcher
 from broker.api.docs import DocsPages
 from broker.api.openapi import document
@@ -17,6 +18,7 @@ from broker.api.routes import (
     consumers,
     health,
     metrics,
+    overview,
     queues,
     reads,
     routers,
@@ -39,6 +41,7 @@ OPERATIONS: tuple[Operation, ...] = (
     *backups.operations,
     *health.operations,
     *metrics.operations,
+    *overview.operations,
     *append.OPERATIONS,
     *reads.OPERATIONS,
     *claims.OPERATIONS,
@@ -47,13 +50,14 @@ OPERATIONS: tuple[Operation, ...] = (
     *segments.OPERATIONS,
     *watch.OPERATIONS,
     *sockets.OPERATIONS,
+    *overview.OPERATIONS,
 )
 
 
 def all_operations(prefix: str) -> tuple[Operation, ...]:
-    """Every operation, with those of the REST Proxy below `prefix`, and the pages of the documentation."""
+    """Every operation, with those of the REST Proxy below `prefix`, the pages of the documentation, and the console."""
     docs = DocsPages(partial(document, OPERATIONS))
-    return *OPERATIONS, *proxy.operations(prefix), *docs.operations()
+    return *OPERATIONS, *proxy.operations(prefix), *docs.operations(), *ConsolePages().operations()
 
 
 def build_app(broker: Broker) -> Dispatcher:

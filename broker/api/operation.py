@@ -41,6 +41,8 @@ class Owner(enum.Enum):
     GRAPH = enum.auto()
     #: Any cell: all of them give the same answer.
     ANY = enum.auto()
+    #: Every process by itself, a gateway too: the answer needs no cell.
+    SELF = enum.auto()
     #: All cells, or those that the request's body names. The gateway merges their answers.
     ALL = enum.auto()
 

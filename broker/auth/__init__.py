@@ -7,7 +7,7 @@ from broker.auth import keys
 from broker.auth.access import ANYBODY, UNCOUNTED, Access, Flight, Forbidden, KeyAccess, Unauthorized
 from broker.auth.gate import Gate
 from broker.auth.keys import Key, Keys
-from broker.auth.rules import COMMANDS, PROBE, Rule
+from broker.auth.rules import COMMANDS, EVERYBODY, PROBE, Rule
 from broker.auth.scopes import (
     ADMIN,
     DELETE,
@@ -29,6 +29,7 @@ __all__ = [
     "ANYBODY",
     "COMMANDS",
     "DELETE",
+    "EVERYBODY",
     "NOTHING",
     "PROBE",
     "READ",

@@ -29,7 +29,7 @@ class Gate:
 
     def admit(self, headers: Mapping[bytes, bytes], query: bytes, rule: Rule | None) -> Access:
         """The Access of the caller. `rule` None: the request matches no route. Raises Unauthorized."""
-        if rule is not None and rule.probe and not self.probe_auth:
+        if rule is not None and (rule.everybody or (rule.probe and not self.probe_auth)):
             return ANYBODY
         key = None
         if b"authorization" in headers:

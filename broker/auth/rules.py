@@ -17,6 +17,7 @@ class Rule(NamedTuple):
 
     `probe`: no key, unless TOPICS_PROBE_AUTH is set. `token`: ?token= may contain the key. `settles`: never refused
     because of too many requests in flight, since it completes jobs. `basic`: the key may be a Basic password.
+    `everybody`: no key in any case, for files that are the same in every installation.
     """
 
     scopes: Scopes
@@ -24,9 +25,11 @@ class Rule(NamedTuple):
     token: bool = False
     settles: bool = False
     basic: bool = False
+    everybody: bool = False
 
 
 PROBE: Final = Rule(READ, probe=True)
+EVERYBODY: Final = Rule(NOTHING, everybody=True)
 
 #: WebSocket commands. A publish with a config also needs admin.
 COMMANDS: Final[dict[str, Scopes]] = {

@@ -1,7 +1,7 @@
 """What requests and answers are made of: bodies, their encodings, records as JSON."""
 
 from broker.content import errors, inflate, render, slices, strict_json
-from broker.content.accept import prefers_json, weights
+from broker.content.accept import accepts_gzip, prefers_json, weights
 from broker.content.answers import (
     CREATED,
     JSON,
@@ -73,6 +73,7 @@ __all__ = [
     "Slices",
     "Streamed",
     "UnsupportedMediaType",
+    "accepts_gzip",
     "changes_something",
     "check_flat",
     "check_utf8",

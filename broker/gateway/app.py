@@ -18,6 +18,7 @@ from broker.gateway.backups import Backups
 from broker.gateway.forward import Forwarder
 from broker.gateway.lists import Lists
 from broker.gateway.locating import Locating
+from broker.gateway.overviews import Overviews
 from broker.gateway.proxying import Proxying
 from broker.gateway.sockets import Sockets
 from broker.gateway.status import Status
@@ -38,6 +39,7 @@ class GatewayApp:
         self.forwarder = Forwarder(gateway)
         asking = Asking(gateway, self.forwarder)
         self.status = Status(gateway, self.forwarder, asking)
+        overviews = Overviews(asking)
         lists, backups, proxying = Lists(asking), Backups(asking), Proxying(gateway, asking)
         locating = Locating(gateway, self.forwarder)
         watching = Watching(gateway, self.forwarder, asking, locating)
@@ -47,11 +49,15 @@ class GatewayApp:
         self._merged: dict[tuple[str, str], _Handler] = {
             ("GET", "/v0/topics"): lists.topics,
             ("GET", "/v0/routers"): lists.routers,
+            ("GET", "/v0/consumers"): lists.consumers,
             ("GET", "/v0/health"): self.status.health,
             ("GET", "/healthz"): self.status.health,
             ("GET", "/v0/ready"): self.status.ready,
             ("GET", "/readyz"): self.status.ready,
             ("GET", "/v0/metrics"): self.status.metrics,
+            ("GET", "/v0/overview"): overviews.overview,
+            ("GET", "/v0/overview/history"): overviews.history,
+            ("GET", "/v0/overview/stream"): overviews.stream,
             ("POST", "/v0/watch"): watching.create,
             ("GET", "/v0/watch/{wid}"): watching.stream,
             ("GET", WEBSOCKET_PATH): without_upgrade,
@@ -93,5 +99,7 @@ class GatewayApp:
                 return lambda request: forwarder.to_cell(request, 0)
             case Owner.ANY:
                 return forwarder.to_any
+            case Owner.SELF:
+                return operation.handler
             case Owner.ALL:
                 return self._merged[operation.method, operation.path]

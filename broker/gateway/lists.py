@@ -11,7 +11,7 @@ import msgspec
 from broker.api import Request
 from broker.content import Answer, in_slices, yield_to_loop
 from broker.gateway.asking import LIST_S, Asking, Part, refused
-from broker.service import topics
+from broker.service import consumers, topics
 
 _object: Final[msgspec.json.Decoder[dict[str, msgspec.Raw]]] = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _array: Final[msgspec.json.Decoder[list[msgspec.Raw]]] = msgspec.json.Decoder(list[msgspec.Raw])
@@ -26,6 +26,12 @@ class _Router(msgspec.Struct):
     router: str
 
 
+class _Consumer(msgspec.Struct):
+    topic: str
+    consumer: str
+    partition: int = 0
+
+
 class _Entry(msgspec.Struct):
     """What the entries of lists of the REST Proxy are sorted by: topics by name, replicas by topic and partition,
     groups by name."""
@@ -36,8 +42,14 @@ class _Entry(msgspec.Struct):
 
 
 _topic = msgspec.json.Decoder(_Topic)
+_consumer = msgspec.json.Decoder(_Consumer)
 _router = msgspec.json.Decoder(_Router)
 _entry = msgspec.json.Decoder(_Entry)
+
+
+def _consumer_key(raw: msgspec.Raw) -> str:
+    entry = _consumer.decode(raw)
+    return consumers.key_of(entry.topic, entry.partition, entry.consumer)
 
 
 class Lists:
@@ -51,6 +63,9 @@ class Lists:
 
     async def routers(self, request: Request) -> Answer:
         return await self._page(request, "routers", lambda raw: _router.decode(raw).router)
+
+    async def consumers(self, request: Request) -> Answer:
+        return await self._page(request, "consumers", _consumer_key)
 
     async def _page(self, request: Request, field: str, name_of: Callable[[msgspec.Raw], str]) -> Answer:
         """Ask each cell for its first names after the cursor, and make a page from the first of all of them."""

@@ -7,12 +7,15 @@ Source: docs/reference/api.md#consumers.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from heapq import merge
+from itertools import chain
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from broker.content import Slices
 from broker.scheduling import Slots
 from broker.service import reads
 from broker.service.predicates import check_consumer_name
@@ -20,14 +23,19 @@ from broker.service.topics import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE, decode_curso
 from schemas import ConsumerChange, ConsumerRequest, SeekRequest
 from storage import InvalidRequest, ShuttingDown
 from storage.log import check_text
-from storage.records import ReadQuery
+from storage.records import ReadQuery, split
 from storage.state.consumers import Consistency, ConsumerConfig
 
 if TYPE_CHECKING:
     from storage import Engine
+    from storage.state import Topic
     from storage.state.consumers import ConsumerRead, ConsumerState
 
 MAX_ATTEMPT_KEY_BYTES: Final = 128
+#: Between the names in the order of all consumers.
+_AND: Final = "\n"
+#: What looking at a partition counts for in a slice.
+_PARTITION_BYTES: Final = 256
 
 
 class Read(msgspec.Struct, kw_only=True):
@@ -84,6 +92,62 @@ async def page(
     if len(found) <= size:
         return found, None
     return found[:size], encode_cursor(found[size - 1].consumer)
+
+
+async def page_of_all(
+    engine: Engine, *, page_size: int | None, cursor: str | None, only: tuple[str, ...]
+) -> tuple[list[ConsumerState], str | None]:
+    """A page of the consumers of all topics whose names begin with one of `only` (() = any), by topic, partition and
+    name, and the cursor of the next page, if there is one."""
+    size = min(page_size or DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE)
+    after = decode_cursor(cursor) if cursor else ""
+    found: list[ConsumerState] = []
+    work = Slices()
+    for partition in _partitions(engine, after.partition(_AND)[0], only):
+        await work.done(_PARTITION_BYTES)
+        title = split(partition.name)[0]
+        for consumer in partition.log.consumers.named():
+            key = key_of(title, partition.partition, consumer.name)
+            if key <= after:
+                continue
+            if len(found) == size:
+                last = found[-1]
+                return found, encode_cursor(key_of(*split(last.topic), last.consumer))
+            found.append(engine.consumers.state(partition.name, consumer.name))
+    return found, None
+
+
+def key_of(topic: str, partition: int, consumer: str) -> str:
+    """What the consumers of all topics are sorted by. No name contains a line feed, which comes before all of them."""
+    return f"{topic}{_AND}{partition:04d}{_AND}{consumer}"
+
+
+def _partitions(engine: Engine, first: str, only: tuple[str, ...]) -> Iterator[Topic]:
+    """The partitions of this engine from those of the topic `first` on, in the order of `key_of`."""
+    catalog = engine.logs.catalog
+    begins = (*([catalog.topics[first]] if first in catalog.topics else []),)
+    own = (
+        partition
+        for topic in chain((each for each in begins if not only or first.startswith(only)), _named(engine, first, only))
+        for partition in (topic, *topic.others)
+    )
+    if catalog.cell is None:
+        return own
+    # Partitions of topics of other cells.
+    foreign = [
+        topic
+        for topic in catalog.topics.values()
+        if topic.partition and catalog.is_foreign(topic.root_id) and (not only or topic.name.startswith(only))
+    ]
+    return merge(own, sorted(foreign, key=_order), key=_order)
+
+
+def _named(engine: Engine, after: str, only: tuple[str, ...]) -> Iterator[Topic]:
+    return chain.from_iterable(engine.logs.catalog.named(prefix, after) for prefix in only or ("",))
+
+
+def _order(topic: Topic) -> tuple[str, int]:
+    return split(topic.name)[0], topic.partition
 
 
 async def delete(engine: Engine, topic: str, consumer: str) -> bool:

@@ -76,6 +76,11 @@ class HttpMetrics:
         latencies.counts[bisect_left(SECONDS, seconds)] += 1
         latencies.total_s += seconds
 
+    @property
+    def requests_total(self) -> int:
+        """Requests that were answered, of all routes."""
+        return sum(self._requests.values())
+
     def refused(self, error: Exception) -> None:
         """Count a refusal, if it belongs to one of the families here."""
         if isinstance(error, LimitReached):

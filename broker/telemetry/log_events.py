@@ -191,6 +191,10 @@ LOGGED: Final = (
         "The broker begins or stops shedding load. It is a warning when the broker begins or stops refusing writes.",
         "[Pressure](#pressure).",
     ),
+    Event(
+        "sample_failed", "error", "",
+        "A sample of the figures for the overview failed; it is left out.", _REPORT,
+    ),
     Event("backup_begun", "info", "directory", "A backup has begun.", _NONE),
     Event(
         "backup_taken", "info", "directory number copied_bytes reused_bytes seconds",

@@ -14,12 +14,17 @@ from storage import Family
 _PAGE_BYTES = resource.getpagesize()
 
 
+def resident_bytes() -> int | None:
+    """Resident memory, including mapped files; None where the system does not say."""
+    with suppress(OSError, ValueError, IndexError), open("/proc/self/statm", "rb") as file:
+        return int(file.read().split()[1]) * _PAGE_BYTES
+    return None
+
+
 def families() -> Iterator[Family]:
     """Memory, processor time, open files."""
     yield METRICS.whole("topics_process_cpu_seconds", process_time())
-    with suppress(OSError, ValueError, IndexError):
-        with open("/proc/self/statm", "rb") as file:
-            resident = int(file.read().split()[1]) * _PAGE_BYTES
+    if (resident := resident_bytes()) is not None:
         yield METRICS.whole("topics_process_resident_bytes", resident)
     with suppress(OSError):
         # One of them belongs to the listing itself.

@@ -39,7 +39,7 @@ def test_the_linter_reports_a_deliberate_mistake(tmp_path: Path) -> None:
 
 def test_the_last_stage_is_the_broker_and_has_no_tools_to_build_with() -> None:
     found = stages(FILE.read_text())
-    assert [*found] == ["sources", "build", "build-exporter", "exporter", "broker"]
+    assert [*found] == ["sources", "console", "build", "build-exporter", "exporter", "broker"]
     assert found["sources"].base == found["exporter"].base == found["broker"].base == "${BASE}"
     for name, build in (("broker", "build"), ("exporter", "build-exporter")):
         assert found[build].base == "sources"
@@ -76,7 +76,14 @@ def test_spark_and_java_are_in_the_exporters_image_alone() -> None:
 
 def test_the_build_copies_exactly_the_installed_sources() -> None:
     found = stages(FILE.read_text())
-    copied = [source for name in ("sources", "build") for _, sources, _ in found[name].copies() for source in sources]
+    copied = [
+        source
+        for name in ("sources", "build")
+        for stage, sources, _ in found[name].copies()
+        for source in sources
+        if not stage
+    ]
+    assert found["build"].copies()[0] == ("console", ["/src/broker/console/static/"], "broker/console/static/")
     assert all((ROOT / source).exists() for source in copied)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     setuptools = project["tool"]["setuptools"]
@@ -100,9 +107,10 @@ def test_the_builder_receives_exactly_the_copied_files(name: str) -> None:
     found = stages(FILE.read_text())
     copied = [
         source.rstrip("/")
-        for name in ("sources", "build")
-        for _, sources, _ in found[name].copies()
+        for name in ("sources", "console", "build")
+        for stage, sources, _ in found[name].copies()
         for source in sources
+        if not stage
     ]
     assert {source if (ROOT / source).is_dir() else source.removesuffix("/healthcheck.py") for source in copied} == sent
 

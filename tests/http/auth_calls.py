@@ -11,6 +11,7 @@ from typing import Final
 R, W, D, A = "rwda"
 SCOPES: Final = (R, W, D, A)
 OPEN: Final = "open"
+ALWAYS: Final = "always"
 
 _T: Final = "/v0/topics/{}"
 _C: Final = f"{_T}/consumers/{{}}"
@@ -20,7 +21,8 @@ _V3G: Final = f"{_V3}/consumer-groups/{{}}"
 _KT: Final = "/topics/{}"
 _KI: Final = "/consumers/{}/instances/{}"
 
-#: Method and path → the scopes that are all needed. OPEN: none, and no key.
+#: Method and path → the scopes that are all needed. OPEN: none, and no key. ALWAYS: no key even with
+#: TOPICS_PROBE_AUTH.
 EXPECTED: Final[dict[tuple[str, str], str]] = {
     ("GET", "/v0/topics"): R,
     ("GET", _T): R,
@@ -62,6 +64,12 @@ EXPECTED: Final[dict[tuple[str, str], str]] = {
     ("GET", "/v0/watch/{}"): R,
     ("GET", "/v0/ws"): "",
     ("GET", "/v0/metrics"): R,
+    ("GET", "/v0/overview"): R,
+    ("GET", "/v0/overview/history"): R,
+    ("GET", "/v0/overview/stream"): R,
+    ("GET", f"{_T}/history"): R,
+    ("GET", "/v0/consumers"): R,
+    ("GET", "/v0/keys"): "",
     ("POST", "/v0/admin/backup"): A,
     ("GET", "/v0/admin/backup"): A,
     ("GET", "/v0/health"): OPEN,
@@ -72,6 +80,9 @@ EXPECTED: Final[dict[tuple[str, str], str]] = {
     ("GET", "/docs"): OPEN,
     ("GET", "/docs/{}"): OPEN,
     ("GET", "/openapi.json"): OPEN,
+    ("GET", "/console"): ALWAYS,
+    ("GET", "/console/"): ALWAYS,
+    ("GET", "/console/{}"): ALWAYS,
     ("GET", "/topics"): R,
     ("GET", _KT): R,
     ("POST", _KT): W,

@@ -21,6 +21,7 @@ from schemas import (
     errors,
     events,
     health,
+    overview,
     queues,
     records,
     routers,
@@ -40,6 +41,7 @@ MODELS = {
         errors,
         events,
         health,
+        overview,
         queues,
         records,
         routers,
@@ -54,6 +56,12 @@ OPERATIONS = {
     ("get", "/v0/health"),
     ("get", "/v0/ready"),
     ("get", "/v0/metrics"),
+    ("get", "/v0/overview"),
+    ("get", "/v0/overview/history"),
+    ("get", "/v0/overview/stream"),
+    ("get", "/v0/keys"),
+    ("get", "/v0/consumers"),
+    ("get", "/v0/topics/{topic}/history"),
     ("get", "/v0/admin/backup"),
     ("post", "/v0/admin/backup"),
     ("get", "/v0/topics"),
@@ -178,6 +186,7 @@ async def test_events_of_streams_have_schemas(document: dict[str, Any]) -> None:
             found[path] = [each.rpartition("/")[2] for each in references(schema["contentSchema"])]
     assert found == {
         "/v0/watch/{wid}": ["WatchEvent"],
+        "/v0/overview/stream": ["OverviewEvent"],
         "/v0/topics/{topic}/work": ["WorkEvent"],
         "/v0/ws": ["SocketMessage", "SocketCommand"],
     }

@@ -36,7 +36,7 @@ LAYERS: Final = {
         "__main__",
     ),
     "broker": (
-        "scheduling __init__",
+        "scheduling console __init__",
         "auth",
         "settings",
         "memory pressure tracing",
@@ -46,7 +46,7 @@ LAYERS: Final = {
         "cells",
         "telemetry",
         "service",
-        "live",
+        "live overview",
         "kafka",
         "proxy",
         "endpoint",

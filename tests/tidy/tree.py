@@ -13,6 +13,7 @@ CLIENT = "clients/python"
 CODE_FOLDERS = (
     "broker",
     "clients",
+    "console",
     "demo",
     "examples",
     "kernel",
@@ -23,7 +24,7 @@ CODE_FOLDERS = (
     "tests",
 )
 # Made by tools, or data: not part of the project.
-NOT_OURS = {".git", ".venv", "venv", "build", "dist", "data", "node_modules", "__pycache__"}
+NOT_OURS = {".git", ".venv", "venv", "build", "dist", "data", "node_modules", "static", "__pycache__"}
 
 
 @dataclass(frozen=True, slots=True)

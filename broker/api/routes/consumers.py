@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from fastapi import Path, Query, Response
 
 from broker.api.control import ControlOperations, Current, PartitionNumber, TopicName, performance
+from broker.api.operation import Owner
 from broker.api.refusals import refusals
 from broker.api.render_consumers import entry
 from broker.auth import READ, READ_WRITE, Rule
@@ -15,6 +16,7 @@ from broker.kafka import require_consumer
 from broker.service import consumers, partitions
 from schemas import (
     CONSUMER_NAME_PATTERN,
+    AllConsumersAnswer,
     ConsumerAnswer,
     ConsumerChange,
     ConsumerDeleteAnswer,
@@ -26,6 +28,8 @@ from schemas import (
 )
 
 operations = ControlOperations("/v0/topics/{topic}/consumers", tag="consumers")
+
+everywhere = ControlOperations("/v0/consumers", tag="consumers", owner=Owner.ALL)
 
 ConsumerName = Annotated[
     str,
@@ -123,6 +127,29 @@ async def list_consumers(
         "performance": performance(current),
     }
     return ConsumerListAnswer.model_validate(fields if next_cursor is None else {**fields, "next_cursor": next_cursor})
+
+
+@everywhere.get(
+    "",
+    Rule(READ),
+    summary="List the consumers of all topics",
+    description="By topic, partition and name.",
+    response_model_exclude_unset=True,
+    responses=refusals("invalid_request"),
+)
+async def list_all_consumers(
+    current: Current,
+    page_size: Annotated[QueryU64 | None, Query(description="At most 1000; the default is 100.")] = None,
+    cursor: Annotated[str | None, Query(description="The next_cursor of the previous page.")] = None,
+) -> AllConsumersAnswer:
+    states, next_cursor = await consumers.page_of_all(
+        current.broker.engine, page_size=page_size, cursor=cursor, only=current.access.prefixes
+    )
+    fields: dict[str, Any] = {"consumers": [entry(state) for state in states], "performance": performance(current)}
+    return AllConsumersAnswer.model_validate(fields if next_cursor is None else {**fields, "next_cursor": next_cursor})
+
+
+operations.extend(everywhere)
 
 
 @operations.delete(

@@ -1,0 +1,294 @@
+// The jobs of a queue by state, the history of one job, and what an operator does with many of them.
+import type { JSX } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { ApiError, call, get, read, reason, topicPath, type Schemas } from "../api.js";
+import { useLoaded, useSession } from "../data.js";
+import { ago, duration, stamp, whole } from "../format.js";
+import { print } from "../json.js";
+import { amend, link, type Route } from "../route.js";
+import { Badge, Button, Confirm, Dialog, Empty, Field, Of, Table, Tabs, type Column } from "../ui.js";
+import { Contents, matches, type Stored } from "./records.js";
+import type { Topic } from "./topic.js";
+
+type Job = Schemas["Job"];
+/** The largest number of jobs that one call moves. */
+const BATCH = 500;
+const PAGE = 100;
+const ORIGIN = "$dead_letter_from";
+
+export function Jobs({ topic, route, reload }: { topic: Topic; route: Route; reload: () => void }): JSX.Element {
+  const queue = topic.queue;
+  const [purging, setPurging] = useState(false);
+  const [task, setTask] = useState<"redrive" | undefined>();
+  const { may, say } = useSession();
+  const state = route.query.get("state") ?? "ready";
+  const base = ["queues", topic.topic];
+  const dead = topic.config.dead_letter;
+  const tabs = [
+    { id: "ready", name: `Ready ${whole(queue?.ready ?? 0)}` },
+    { id: "leased", name: `Leased ${whole(queue?.in_flight ?? 0)}` },
+    { id: "delayed", name: `Delayed ${whole(queue?.delayed ?? 0)}` },
+    { id: "dead", name: "Dead" },
+  ];
+  const toggle = async (): Promise<void> => {
+    try {
+      const answer = await call<Schemas["PauseAnswer"]>("POST", topicPath(topic.topic, queue?.paused ? "/resume" : "/pause"));
+      say(answer.paused ? "Paused: workers get no jobs." : "Resumed.");
+      reload();
+    } catch (failure) {
+      say(reason(failure), "bad");
+    }
+  };
+  const lacks = (scope: "admin" | "delete"): string | undefined => (may(scope) ? undefined : `This key lacks the scope ${scope}.`);
+  return (
+    <>
+      <div class="tools">
+        <Button disabled={!may("admin")} title={lacks("admin")} onClick={() => void toggle()}>{queue?.paused ? "Resume" : "Pause"}</Button>
+        <Button disabled={!may("admin") || dead === null || dead === undefined} title={lacks("admin") ?? (dead ? undefined : "This queue has no dead letter topic.")} onClick={() => setTask("redrive")}>Redrive all</Button>
+        <Button kind="danger" disabled={!may("delete")} title={lacks("delete")} onClick={() => setPurging(true)}>Purge</Button>
+        {(queue?.dead_pending ?? 0) > 0 && <Badge kind="bad">{queue?.dead_pending} jobs cannot be moved to {dead}</Badge>}
+        {(queue?.lost ?? 0) > 0 && <Badge kind="warn">{whole(queue?.lost ?? 0)} jobs lost to a cap or ttl</Badge>}
+      </div>
+      <Tabs tabs={tabs} current={state} href={(id) => link(base, { tab: "jobs", state: id })} />
+      {state === "dead" ? <Dead key={dead ?? ""} topic={topic} route={route} /> : <ByState key={state} topic={topic} state={state} />}
+      {purging && <Purge topic={topic} close={() => { setPurging(false); reload(); }} />}
+      {task === "redrive" && <Redrive topic={topic} close={() => { setTask(undefined); reload(); }} />}
+    </>
+  );
+}
+
+function ByState({ topic, state }: { topic: Topic; state: string }): JSX.Element {
+  const [open, setOpen] = useState<Job>();
+  const [cursors, setCursors] = useState<string[]>([]);
+  const cursor = cursors.at(-1);
+  const loaded = useLoaded((signal) => get<Schemas["LeasesAnswer"]>(topicPath(topic.topic, "/leases"), { query: { state, page_size: PAGE, cursor }, signal }), [topic.topic, state, cursor], 2_000);
+  const columns: Column<Job>[] = [
+    { name: "Job", cell: (job) => <button type="button" class="button quiet" onClick={() => setOpen(job)}>{whole(job.$seq)}</button>, isNumber: true, width: "90px" },
+    { name: "Deliveries", cell: (job) => job.deliveries, isNumber: true },
+    ...(state === "leased" ? [
+      { name: "Worker", cell: (job: Job) => job.node ?? "", width: "minmax(0, 3fr)" },
+      { name: "Lease ends", cell: (job: Job) => inFuture(job.deadline) },
+    ] : []),
+    ...(state === "delayed" ? [{ name: "Ready", cell: (job: Job) => inFuture(job.ready_at) }] : []),
+  ];
+  return (
+    <>
+      <Of loaded={loaded}>{(page) => (
+        <>
+          <Table label={`Jobs: ${state}`} columns={columns} rows={page.jobs} id={(job) => String(job.$seq)} empty={<Empty title={`No job is ${state}.`} />} />
+          <div class="actions">
+            <Button disabled={cursors.length === 0} onClick={() => setCursors(cursors.slice(0, -1))}>Previous</Button>
+            <Button disabled={page.next_cursor === undefined || page.next_cursor === null} onClick={() => setCursors([...cursors, page.next_cursor ?? ""])}>Next</Button>
+          </div>
+        </>
+      )}</Of>
+      {open !== undefined && <JobDialog topic={topic} job={open} close={() => setOpen(undefined)} />}
+    </>
+  );
+}
+
+function inFuture(ts: number | null | undefined): string {
+  if (ts === null || ts === undefined) return "–";
+  return ts > Date.now() ? `in ${duration(ts - Date.now())}` : ago(ts);
+}
+
+/** What happened to one job so far. */
+function JobDialog({ topic, job, close }: { topic: Topic; job: Job; close: () => void }): JSX.Element {
+  const loaded = useLoaded((signal) => get<Stored>(topicPath(topic.topic, `/records/${job.$seq}`), { signal }), [job.$seq]);
+  const max = topic.config.max_deliveries;
+  return (
+    <Dialog title={`Job ${whole(job.$seq)}`} close={close}>
+      <div>
+        <Of loaded={loaded} missing={<Empty title="This job is done or gone." />}>{(record) => (
+          <>
+            <h3>History</h3>
+            <ol class="timeline">
+              <li>{stamp(record.$ts)}: appended{record.$node === undefined ? "" : ` by ${record.$node}`}, {ago(record.$ts)}</li>
+              <li>{job.deliveries === 0 ? "Not delivered yet" : `Delivered ${job.deliveries} ${job.deliveries === 1 ? "time" : "times"}${max > 0 ? ` of at most ${max}` : ""}`}</li>
+              {job.state === "leased" && <li>Leased by {job.node}; the lease ends {inFuture(job.deadline)}</li>}
+              {job.state === "delayed" && <li>Waits; ready {inFuture(job.ready_at)}</li>}
+              {job.state === "ready" && <li>Ready: the next claim may take it</li>}
+              {job.state === "dead" && <li>Is being moved to {topic.config.dead_letter}</li>}
+            </ol>
+            <Contents record={record} />
+          </>
+        )}</Of>
+      </div>
+    </Dialog>
+  );
+}
+
+// -- dead letters ----------------------------------------------------------------------------------------------------
+
+const SPANS: readonly [string, number][] = [["15 minutes", 900], ["hour", 3600], ["2 hours", 7200], ["day", 86_400], ["week", 604_800]];
+
+function meta(record: Stored, name: string): string {
+  const value = (record.meta as Record<string, unknown> | null | undefined)?.[name];
+  return value === undefined || value === null ? "" : String(value);
+}
+
+function Dead({ topic, route }: { topic: Topic; route: Route }): JSX.Element {
+  const source = topic.config.dead_letter;
+  const { may, say } = useSession();
+  const since = route.query.get("since") ?? "";
+  const filter = route.query.get("filter") ?? "";
+  const [from, setFrom] = useState(0);
+  const [chosen, setChosen] = useState<ReadonlySet<number>>(new Set());
+  const [open, setOpen] = useState<Stored>();
+  const [asking, setAsking] = useState(false);
+  useEffect(() => { setFrom(0); setChosen(new Set()); }, [since]);
+  const loaded = useLoaded(async (signal) => {
+    if (source === null || source === undefined) return undefined;
+    const time = since === "" ? {} : { from_ts: Date.now() - Number(since) * 1000 };
+    try {
+      return await read(source, { from_seq: from, limit: 500, include_tags: true, skip_corrupt: true, ...time }, 0, signal);
+    } catch (failure) {
+      if (failure instanceof ApiError && failure.code === "topic_not_found") return undefined;
+      throw failure;
+    }
+  }, [source, since, from], 5_000);
+  if (source === null || source === undefined) return <Empty title="This queue has no dead letter topic."><p>Set dead_letter and max_deliveries on the tab “Config”. Until then jobs are delivered again for ever.</p></Empty>;
+  const redrive = async (): Promise<void> => {
+    const answer = await call<Schemas["RedriveAnswer"]>("POST", topicPath(topic.topic, "/redrive"), { body: { seqs: [...chosen] } });
+    say(`Moved ${whole(answer.moved)} ${answer.moved === 1 ? "job" : "jobs"} back to ${topic.topic}.`);
+    setChosen(new Set());
+    loaded.reload();
+  };
+  return (
+    <Of loaded={loaded}>{(page) => {
+      const all = (page?.records ?? []).filter((record) => meta(record, ORIGIN) === topic.topic);
+      const found = all.filter((record) => matches(record, filter));
+      const pick = (seq: number, isOn: boolean): void => {
+        const next = new Set(chosen);
+        if (isOn) next.add(seq);
+        else next.delete(seq);
+        setChosen(next);
+      };
+      const columns: Column<Stored>[] = [
+        { name: "Choose", cell: (record) => <input type="checkbox" aria-label={`Choose dead letter ${record.$seq}`} checked={chosen.has(record.$seq)} onChange={(event) => pick(record.$seq, event.currentTarget.checked)} />, width: "56px" },
+        { name: "Died", cell: (record) => <button type="button" class="button quiet" onClick={() => setOpen(record)}>{stamp(record.$ts)}</button>, by: (record) => record.$ts, width: "190px" },
+        { name: "Job", cell: (record) => meta(record, "$dead_letter_src_seq"), isNumber: true, isMinor: true },
+        { name: "Deliveries", cell: (record) => meta(record, "$dead_letter_deliveries"), isNumber: true, isMinor: true },
+        { name: "Reason", cell: (record) => meta(record, "$dead_letter_reason") || "–", by: (record) => meta(record, "$dead_letter_reason"), width: "minmax(0, 3fr)" },
+        { name: "Data", cell: (record) => <code>{print(record.data, 0, 200)}</code>, width: "minmax(0, 3fr)", isMinor: true },
+      ];
+      return (
+        <>
+          <div class="tools">
+            <Field label="Died">{(id) => (
+              <select id={id} value={since} onChange={(event) => amend({ since: event.currentTarget.value })}>
+                <option value="">at any time</option>
+                {SPANS.map(([name, seconds]) => <option key={name} value={String(seconds)}>in the last {name}</option>)}
+              </select>
+            )}</Field>
+            <Field label="Filter">{(id) => <input id={id} type="search" value={filter} placeholder="text in reason or data" onInput={(event) => amend({ filter: event.currentTarget.value })} />}</Field>
+            <Button disabled={found.length === 0} onClick={() => setChosen(chosen.size === found.length ? new Set() : new Set(found.map((record) => record.$seq)))}>{chosen.size > 0 && chosen.size === found.length ? "Choose none" : "Choose all shown"}</Button>
+            <Button kind="main" disabled={chosen.size === 0 || !may("admin")} title={may("admin") ? undefined : "This key lacks the scope admin."} onClick={() => setAsking(true)}>Redrive {chosen.size > 0 ? whole(chosen.size) : ""}</Button>
+          </div>
+          <Table label="Dead letters" columns={columns} rows={found} id={(record) => String(record.$seq)} start={{ column: "Died", isDown: true }}
+            empty={<Empty title={all.length === 0 ? "No dead letters." : "No dead letter matches."}><p>{page === undefined ? `${source} does not exist yet: it is created with the first dead job.` : <>They are records of <a href={link(["topics", source])}>{source}</a>.</>}</p></Empty>} />
+          {page !== undefined && (
+            <div class="actions">
+              <Button disabled={from === 0} onClick={() => setFrom(0)}>First page</Button>
+              <Button disabled={page.caught_up} onClick={() => setFrom(page.next_from_seq)}>Next page</Button>
+            </div>
+          )}
+          {open !== undefined && <DeadDialog record={open} topic={topic} close={() => setOpen(undefined)} />}
+          {asking && (
+            <Confirm title="Redrive dead letters" action="Redrive" losses={[]} run={redrive} close={() => setAsking(false)}>
+              <p>{whole(chosen.size)} {chosen.size === 1 ? "job goes" : "jobs go"} from {source} back to {topic.topic} and can be claimed at once. Their deliveries start at 0 again.</p>
+            </Confirm>
+          )}
+        </>
+      );
+    }}</Of>
+  );
+}
+
+function DeadDialog({ record, topic, close }: { record: Stored; topic: Topic; close: () => void }): JSX.Element {
+  return (
+    <Dialog title={`Dead job ${meta(record, "$dead_letter_src_seq")}`} close={close}>
+      <div>
+        <h3>History</h3>
+        <ol class="timeline">
+          <li>Appended to {topic.topic} as seq {meta(record, "$dead_letter_src_seq")}</li>
+          <li>Delivered {meta(record, "$dead_letter_deliveries")} times without an ack</li>
+          <li>{stamp(record.$ts)}: moved to {topic.config.dead_letter}, {ago(record.$ts)}{meta(record, "$dead_letter_reason") && <>, because: <b>{meta(record, "$dead_letter_reason")}</b></>}</li>
+        </ol>
+        <Contents record={record} />
+      </div>
+    </Dialog>
+  );
+}
+
+// -- tasks -----------------------------------------------------------------------------------------------------------
+
+/** Moves all dead letters back, batch by batch, until none is left or the operator stops. */
+function Redrive({ topic, close }: { topic: Topic; close: () => void }): JSX.Element {
+  const [count, setCount] = useState<{ moved: number; total: number }>();
+  const [state, setState] = useState<"asking" | "running" | "done" | "stopped">("asking");
+  const [error, setError] = useState<string>();
+  const stopped = useRef(false);
+  const path = topicPath(topic.topic, "/redrive");
+  useEffect(() => {
+    call<Schemas["RedriveAnswer"]>("POST", path, { body: { dry_run: true, max: 10_000 } }).then(
+      (answer) => setCount({ moved: 0, total: answer.moved + answer.remaining }),
+      (failure: unknown) => setError(reason(failure)),
+    );
+    return () => { stopped.current = true; };
+  }, []);
+  const run = async (): Promise<void> => {
+    setState("running");
+    try {
+      for (let moved = 0; ;) {
+        const answer = await call<Schemas["RedriveAnswer"]>("POST", path, { body: { max: BATCH }, waitMs: 30_000 });
+        moved += answer.moved;
+        setCount({ moved, total: moved + answer.remaining });
+        if (answer.remaining === 0 || answer.moved === 0) return setState("done");
+        if (stopped.current) return setState("stopped");
+      }
+    } catch (failure) {
+      setError(reason(failure));
+      setState("stopped");
+    }
+  };
+  return (
+    <Dialog title={`Redrive all of ${topic.topic}`} close={close}>
+      <div>
+        {count === undefined && error === undefined && <p>Counting…</p>}
+        {count !== undefined && state === "asking" && <p>{whole(count.total)} {count.total === 1 ? "job goes" : "jobs go"} from {topic.config.dead_letter} back to {topic.topic}. Their deliveries start at 0 again.</p>}
+        {count !== undefined && state !== "asking" && <p role="status">{state === "done" ? "Done: " : state === "stopped" ? "Stopped: " : ""}{whole(count.moved)} of {whole(count.total)} jobs moved.</p>}
+        {count !== undefined && state !== "asking" && <progress value={count.moved} max={Math.max(1, count.total)} aria-label="Jobs moved" />}
+        {error !== undefined && <p class="error" role="alert">{error}</p>}
+        <p class="actions">
+          {state === "running" ? <Button onClick={() => { stopped.current = true; }}>Stop</Button> : <Button onClick={close}>Close</Button>}
+          {state === "asking" && <Button kind="main" disabled={count === undefined || count.total === 0} onClick={() => void run()}>Redrive all</Button>}
+        </p>
+      </div>
+    </Dialog>
+  );
+}
+
+function Purge({ topic, close }: { topic: Topic; close: () => void }): JSX.Element {
+  const { say } = useSession();
+  const [states, setStates] = useState({ ready: true, delayed: true });
+  const queue = topic.queue;
+  const chosen = (["ready", "delayed"] as const).filter((state) => states[state]);
+  const losses = [
+    ...(states.ready ? [`${whole(queue?.ready ?? 0)} ready jobs`] : []),
+    ...(states.delayed ? [`${whole(queue?.delayed ?? 0)} delayed jobs`] : []),
+  ];
+  const run = async (): Promise<void> => {
+    const answer = await call<Schemas["PurgeAnswer"]>("POST", topicPath(topic.topic, "/purge"), { body: { states: chosen }, waitMs: 60_000 });
+    say(`Purged ${whole(answer.purged)} jobs.`);
+  };
+  return (
+    <Confirm title={`Purge ${topic.topic}`} action="Purge" losses={losses} name={topic.topic} run={run} close={close}>
+      {(["ready", "delayed"] as const).map((state) => (
+        <label key={state} class="check"><input type="checkbox" checked={states[state]} onChange={(event) => setStates({ ...states, [state]: event.currentTarget.checked })} />{state} jobs</label>
+      ))}
+      <p><small>Leased jobs stay. Jobs that are appended after this stay.</small></p>
+    </Confirm>
+  );
+}
+
