@@ -194,6 +194,8 @@ export function Dialog({ title, close, children }: Children & { title: string; c
     const dialog = element.current;
     const before = document.activeElement;
     dialog?.showModal();
+    // Not the button that closes it, which Enter would press.
+    dialog?.querySelector<HTMLElement>("input, select, textarea, .actions button")?.focus();
     return () => {
       dialog?.close();
       if (before instanceof HTMLElement) before.focus();

@@ -82,7 +82,8 @@ class OpenedPage:
             assert time.monotonic() < deadline, self._log.read_text(errors="replace")
             time.sleep(LOOK_AGAIN_S)
 
-    def _call(self, method: str, **params: Any) -> Any:
+    def call(self, method: str, **params: Any) -> Any:
+        """The result of a command of the debugging protocol."""
         assert self._connection is not None, "used outside of its `with` block"
         self._calls += 1
         self._connection.send(json.dumps({"id": self._calls, "method": method, "params": params}))
@@ -94,7 +95,7 @@ class OpenedPage:
 
     def evaluate(self, script: str) -> Any:
         """The JSON value of an expression, evaluated in the page."""
-        told = self._call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        told = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in told, told
         return told["result"].get("value")
 
@@ -115,4 +116,4 @@ class OpenedPage:
             time.sleep(LOOK_AGAIN_S)
 
     def screenshot(self, path: Path) -> None:
-        path.write_bytes(base64.b64decode(self._call("Page.captureScreenshot", format="png")["data"]))
+        path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"]))

@@ -1,0 +1,307 @@
+"""The console in a browser: daily tasks by clicks and keys, keys and scopes, hostile data, access, and size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.console.built import ConsolePage, build, console
+from tests.http.browser.chromium import PATIENCE_S
+from tests.support.live_server import LiveServer
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(4 * PATIENCE_S)]
+
+MAX_BYTES = 150_000
+HOSTILE = (
+    "<img src=x onerror=globalThis.owned=1>",
+    "<script>globalThis.owned=1</script>",
+    "'\"><svg onload=globalThis.owned=1>",
+    "javascript:globalThis.owned=1",
+    "{{constructor.constructor('globalThis.owned=1')()}}",
+    "</code></button><iframe srcdoc='<script>parent.owned=1</script>'>",
+    "\u202egnirts desrever\u202c \U0001f4a3",
+)
+PAGES = (
+    ("#/", "Records appended"),
+    ("#/topics", "orders"),
+    ("#/topics/orders", "Watch live"),
+    ("#/topics/orders?tab=produce", "Append record"),
+    ("#/topics/orders?tab=config", "durability"),
+    ("#/topics/orders?tab=storage", "Retention"),
+    ("#/topics/orders?tab=consumers", "billing"),
+    ("#/topics/wide?tab=partitions", "Partition"),
+    ("#/queues", "mails"),
+    ("#/queues/mails", "Ready 3"),
+    ("#/queues/mails?state=dead", "550 no such mailbox"),
+    ("#/routers", "to-audit"),
+    ("#/consumers", "billing"),
+    ("#/consumers?tab=groups", "There are no Kafka groups."),
+    ("#/cluster", "This broker is alone"),
+    ("#/keys", "This broker has no keys."),
+    ("#/nowhere", "There is no such page."),
+)
+
+
+def post(http: httpx.Client, path: str, body: dict[str, Any]) -> Any:
+    return http.post(path, json=body).raise_for_status().json()
+
+
+def seed(http: httpx.Client) -> None:
+    """Some of everything."""
+    post(http, "/v0/topics/orders", {"records": [{"data": {"order": each}, "tag": "new"} for each in range(30)]})
+    http.put("/v0/topics/wide", json={"partitions": 4}).raise_for_status()
+    http.put("/v0/topics/orders/consumers/billing", json={}).raise_for_status()
+    http.put("/v0/routers/to-audit", json={"source": "orders", "dest": "audit", "from": "earliest"}).raise_for_status()
+    queue = {"type": "queue", "dead_letter": "mails-dead", "max_deliveries": 1}
+    http.put("/v0/topics/mails", json=queue).raise_for_status()
+    post(http, "/v0/topics/mails", {"records": [{"data": {"to": f"user-{each}"}} for each in range(5)]})
+    claimed = post(http, "/v0/topics/mails/claim", {"node": "w", "max": 2})["claimed"]
+    for job, reason in zip(claimed, ("550 no such mailbox", "timeout of smtp"), strict=True):
+        post(http, "/v0/topics/mails/nack", {"node": "w", "seqs": [job["$seq"]], "reason": reason})
+
+
+@pytest.fixture(scope="module")
+def built() -> Path:
+    return build()
+
+
+@pytest.fixture
+def server(built: Path, tmp_path: Path) -> Iterator[LiveServer]:
+    with LiveServer(tmp_path / "data") as server:
+        yield server
+
+
+@pytest.fixture
+def http(server: LiveServer) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=server.url, timeout=PATIENCE_S) as client:
+        yield client
+
+
+@pytest.fixture
+def page(server: LiveServer, chromium: str, tmp_path: Path) -> Iterator[ConsolePage]:
+    with console(chromium, server.url, tmp_path) as page:
+        yield page
+        assert page.problems() == []
+
+
+def state_of(http: httpx.Client, queue: str) -> dict[str, Any]:
+    return http.get(f"/v0/topics/{queue}").raise_for_status().json()["queue"]
+
+
+@pytest.mark.fast
+def test_all_files_have_less_than_the_limit(built: Path) -> None:
+    sizes = {path.name: path.stat().st_size for path in built.glob("*.gz")}
+    assert {name.partition(".")[0].partition("-")[0] for name in sizes} == {"app", "style", "icon", "index"}
+    assert 10_000 < sum(sizes.values()) <= MAX_BYTES
+
+
+def test_a_dead_letter_is_found_by_its_reason_and_redriven(http: httpx.Client, page: ConsolePage) -> None:
+    seed(http)
+    page.click("Queues")
+    page.click("mails")
+    page.click("Dead")
+    page.shows("timeout of smtp")
+    page.fill("Died", "7200")
+    page.fill("Filter", "mailbox")
+    page.hides("timeout of smtp")
+    page.click("Choose dead letter")
+    page.click("Redrive 1")
+    page.shows("1 job goes from mails-dead back to mails")
+    page.click("Redrive")
+    page.shows("Moved 1 job back to mails.")
+    assert state_of(http, "mails")["ready"] == 4
+    left = http.get("/v0/topics/mails-dead/records").json()["records"]
+    assert [each["meta"]["$dead_letter_reason"] for each in left] == ["timeout of smtp"]
+
+
+def test_all_dead_letters_are_redriven_with_progress(http: httpx.Client, page: ConsolePage) -> None:
+    seed(http)
+    page.open("#/queues/mails", "Ready 3")
+    page.click("Redrive all")
+    page.shows("2 jobs go from mails-dead back to mails")
+    page.click("Redrive all")
+    page.shows("Done: 2 of 2 jobs moved.")
+    page.press("Escape")
+    page.shows("Ready 5")
+
+
+def test_a_queue_is_paused_resumed_and_purged(http: httpx.Client, page: ConsolePage) -> None:
+    seed(http)
+    page.open("#/queues/mails", "Ready 3")
+    page.click("Pause")
+    page.shows("Paused: workers get no jobs.")
+    assert state_of(http, "mails")["paused"] is True
+    page.click("Resume")
+    page.shows("Resumed.")
+    page.click("Purge")
+    page.shows("3 ready jobs")
+    page.fill("Type mails", "mails")
+    page.click("Purge")
+    page.shows("Purged 3 jobs.")
+    assert state_of(http, "mails")["ready"] == 0
+
+
+def test_a_topic_is_created_by_keys_and_deleted_after_its_name_was_typed(http: httpx.Client, page: ConsolePage) -> None:
+    page.shows("Nothing needs attention.")
+    page.press("g", "t")
+    page.shows("There are no topics yet.")
+    page.click("New topic")
+    page.fill("Name", "fresh.topic")
+    page.press("Enter")
+    page.shows("This topic has no records.")
+    assert http.get("/v0/topics/fresh.topic").json()["config"]["durability"] == "fsync"
+    page.click("Delete topic")
+    page.shows("0 records")
+    page.press("Escape")
+    page.until("document.querySelector('dialog') === null")
+    assert http.get("/v0/topics/fresh.topic").status_code == 200
+    page.click("Delete topic")
+    page.fill("Type fresh.topic", "fresh.topic")
+    page.press("Enter")
+    page.shows("Deleted fresh.topic.")
+    assert http.get("/v0/topics/fresh.topic").status_code == 404
+
+
+def test_a_topic_is_found_with_the_search_and_watched_with_a_filter(http: httpx.Client, page: ConsolePage) -> None:
+    seed(http)
+    page.press("/")
+    page.type("rder")
+    page.until("document.querySelector('[role=option][aria-selected=true]')?.innerText === 'orders'")
+    page.press("Enter")
+    page.click("Watch live")
+    page.shows("Waiting for records.")
+    page.fill("Filter", "wanted")
+    page.until("document.querySelector('.tools small')?.innerText.includes('arrived')")
+    while page.evaluate("!document.body.innerText.includes('wanted-1')"):
+        post(http, "/v0/topics/orders", {"records": [{"data": "wanted-1"}, {"data": "other-1"}]})
+        page.evaluate("new Promise((done) => setTimeout(done, 500))")
+    assert "other-1" not in page.text
+
+
+def test_a_record_is_appended_and_shown_with_exact_numbers(http: httpx.Client, page: ConsolePage) -> None:
+    seed(http)
+    page.open("#/topics/orders?tab=produce", "Append record")
+    page.fill("Data", "no json")
+    page.click("Append record")
+    page.shows("Data is no JSON")
+    page.fill("Data", '{"made": "by hand"}')
+    page.fill("Tag", "manual")
+    page.click("Append record")
+    page.shows("Appended seq 31.")
+    found = http.get("/v0/topics/orders/records/31").json()
+    assert (found["data"], found["$tag"]) == ({"made": "by hand"}, "manual")
+    text = '{"records":[{"data":{"exact":9007199254740993}}]}'
+    http.post("/v0/topics/orders", content=text, headers={"content-type": "application/json"}).raise_for_status()
+    page.open("#/topics/orders?by=seq&seq=32", "9007199254740993")
+
+
+def test_a_change_that_deletes_records_names_them_and_asks_for_the_name(http: httpx.Client, page: ConsolePage) -> None:
+    seed(http)
+    page.open("#/topics/orders?tab=config", "cap_records")
+    page.fill("cap_records", "10")
+    page.click("Review 1 change")
+    page.shows("the oldest 20 of 30 records, because of cap_records")
+    assert page.evaluate("find('Apply', 'button') === undefined")  # disabled until the name is typed
+    page.fill("Type orders", "orders")
+    page.click("Apply")
+    page.shows("Changed cap_records.")
+    assert http.get("/v0/topics/orders").json()["count"] == 10
+
+
+def test_lag_is_seen_by_consumer_and_a_position_is_moved(http: httpx.Client, page: ConsolePage) -> None:
+    seed(http)
+    page.press("g", "c")
+    page.shows("30 records behind in all")
+    page.click("Move")
+    page.shows("The consumer skips up to 30 records.")
+    page.click("Move")
+    page.shows("Moved billing.")
+    assert http.get("/v0/topics/orders/consumers/billing").json()["lag"] == 0
+
+
+def test_without_a_key_the_page_asks_for_one_and_disables_what_it_does_not_allow(
+    built: Path, chromium: str, tmp_path: Path
+) -> None:
+    keys = "reader-key:read:mails,admin-key"
+    with LiveServer(tmp_path / "data", api_keys=keys) as server:
+        http = httpx.Client(base_url=server.url, headers={"authorization": "Bearer admin-key"}, timeout=PATIENCE_S)
+        with http, console(chromium, server.url, tmp_path) as page:
+            seed(http)
+            page.shows("API key")
+            page.fill("Key", "wrong-key")
+            page.press("Enter")
+            page.shows("The broker does not know this key.")
+            page.fill("Key", "reader-key")
+            page.press("Enter")
+            page.shows("Nothing needs attention.")
+            page.open("#/queues/mails", "Ready 3")
+            assert page.evaluate("find('Pause', 'button') === undefined")
+            assert "admin" in page.evaluate("[...document.querySelectorAll('button')].map((b) => b.title).join()")
+            page.open("#/topics", "mails-dead")
+            assert "orders" not in page.text
+            page.open("#/keys", "yours")
+            assert "number 2" not in page.text
+            assert "reader-key" not in page.evaluate("document.documentElement.outerHTML")
+            assert page.problems() == []
+
+
+def test_a_broker_that_is_gone_is_announced_and_found_again(page: ConsolePage, server: LiveServer) -> None:
+    page.shows("Nothing needs attention.")
+    server.stop()
+    page.shows("The broker does not answer")
+    page.shows("Disconnected")
+
+
+def test_hostile_data_is_shown_and_never_run(http: httpx.Client, page: ConsolePage) -> None:
+    records = [{"data": {text: text}, "tag": text[:80], "node": text[:80], "meta": {text: text}} for text in HOSTILE]
+    http.put(
+        "/v0/topics/bad", json={"type": "queue", "dead_letter": "bad-dead", "max_deliveries": 1}
+    ).raise_for_status()
+    for topic in ("evil", "bad"):
+        post(http, f"/v0/topics/{topic}", {"records": records})
+    claimed = post(http, "/v0/topics/bad/claim", {"node": HOSTILE[0], "max": 10})["claimed"]
+    for job, text in zip(claimed, HOSTILE, strict=True):
+        post(http, "/v0/topics/bad/nack", {"node": HOSTILE[0], "seqs": [job["$seq"]], "reason": text})
+    page.open("#/topics/evil", "onerror=globalThis.owned")
+    page.evaluate("document.querySelector('.record').click()")
+    page.shows("Meta")
+    page.press("Escape")
+    page.open("#/queues/bad?state=dead", "onerror=globalThis.owned")
+    page.open("#/topics/<img src=x onerror=globalThis.owned=1>", "not a valid topic name")
+    page.open("#/topics?q=<script>globalThis.owned=1</script>", "No topic has “<script>globalThis.owned=1")
+    assert page.evaluate("globalThis.owned") is None
+    assert page.evaluate("document.querySelectorAll('img, iframe, svg[onload], body script').length") == 0
+
+
+def test_a_table_of_thousands_has_only_the_rows_in_sight(http: httpx.Client, page: ConsolePage) -> None:
+    for number in range(1500):
+        http.put(f"/v0/topics/topic-{number:05d}", json={"durability": "ephemeral"}).raise_for_status()
+    page.open("#/topics", "1,500 of 1,500 topics")
+    page.shows("topic-00000")
+    assert page.evaluate("document.querySelectorAll('[role=row]').length") < 120
+    page.evaluate("document.querySelector('.rows').scrollTop = 1e9")
+    page.shows("topic-01499")
+    page.fill("Filter", "1234")
+    page.shows("1 of 1,500 topics")
+
+
+@pytest.mark.parametrize("size", ["wide", "narrow"])
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_no_page_has_serious_findings_of_axe_or_is_wider_than_the_window(
+    http: httpx.Client, page: ConsolePage, size: str, dark: bool
+) -> None:
+    seed(http)
+    page.look(size, dark=dark)
+    found: list[str] = []
+    for address, text in PAGES:
+        page.open(address, text)
+        found += [f"{address} {each}" for each in page.findings()]
+        if page.evaluate("document.documentElement.scrollWidth > innerWidth"):
+            found.append(f"{address} is wider than the window")
+    page.click("Keyboard shortcuts")
+    found += page.findings()
+    assert found == []
