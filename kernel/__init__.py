@@ -18,6 +18,8 @@ the interpreter's lock, so calls from several threads run in parallel.
     render_rows, render_records  frames, records -> JSON
     render_jobs, render_job_rows jobs -> JSON
     check_json                   text -> nesting and UTF-8
+    json_members, json_elements  JSON text -> where members of objects and elements of arrays are
+    json_texts, json_integers, json_decimals, json_moments   these pieces -> columns of values
     read_kafka, write_kafka      record batches of Kafka
     kafka_values                 stored bodies -> values of Kafka records
 
@@ -48,10 +50,15 @@ __all__ = [
     "Header",
     "Index",
     "JsonCheck",
+    "JsonColumn",
+    "JsonElements",
+    "JsonKind",
+    "JsonMembers",
     "KafkaRecords",
     "KafkaValues",
     "Kind",
     "Measured",
+    "Moment",
     "Part",
     "RowShape",
     "Scan",
@@ -66,6 +73,12 @@ __all__ = [
     "encode_appends",
     "encode_copies",
     "groups",
+    "json_decimals",
+    "json_elements",
+    "json_integers",
+    "json_members",
+    "json_moments",
+    "json_texts",
     "kafka_values",
     "largest",
     "measure",
@@ -701,6 +714,123 @@ def check_json(body: Buffer, max_depth: int = 256) -> JsonCheck:
     The grammar is not checked. For text that is not JSON, the depth means little.
     """
     return JsonCheck._make(_code.check_json(body, max_depth))
+
+
+class JsonKind(enum.IntEnum):
+    """What a piece of JSON text is. NONE: nothing is there, or it is not JSON."""
+
+    NONE = 0
+    NULL = 1
+    FALSE = 2
+    TRUE = 3
+    #: A number without a fraction and an exponent.
+    INTEGER = 4
+    NUMBER = 5
+    #: A string without escapes. The piece is what the quotes enclose.
+    TEXT = 6
+    ESCAPED = 7
+    ARRAY = 8
+    OBJECT = 9
+
+
+class JsonColumn(NamedTuple):
+    """Pieces of a buffer, one a row: from `starts` to `ends` (u64 each), and their kinds (a byte each)."""
+
+    starts: Buffer
+    ends: Buffer
+    kinds: Buffer
+
+
+class JsonMembers(NamedTuple):
+    """`kinds`: of each row's value. `members`: a column for each name."""
+
+    kinds: bytes
+    members: list[JsonColumn]
+
+
+class JsonElements(NamedTuple):
+    """`counts`: of each row's elements (u64). `elements`: those of all rows. `names`: of members of objects, and
+    nothing for elements of arrays."""
+
+    counts: bytes
+    elements: JsonColumn
+    names: JsonColumn
+
+
+def json_members(buffer: Buffer, starts: Buffer, ends: Buffer, names: Sequence[bytes]) -> JsonMembers:
+    """Find these members in the JSON text of each row; rows are from `starts` to `ends` (u64) of the buffer.
+
+    A row that is not JSON by RFC 8259, not UTF-8, or nested more than 1024 deep, is of kind NONE. Nothing is found in
+    a row that is not an object. If a name is there twice, the last member counts.
+
+    Raises ValueError if a row lies outside the buffer, or a name has more than 1024 bytes. Names must differ.
+    """
+    kinds, *columns = _code.json_members(buffer, starts, ends, names)
+    count = len(kinds)
+    return JsonMembers(kinds, [JsonColumn._make(_parts(columns, at * count, count)) for at in range(len(names))])
+
+
+def _parts(columns: Sequence[bytes], begin: int, count: int) -> Iterator[memoryview]:
+    for column, width in zip(columns, (8, 8, 1), strict=True):
+        yield memoryview(column)[begin * width : (begin + count) * width]
+
+
+def json_elements(buffer: Buffer, starts: Buffer, ends: Buffer) -> JsonElements:
+    """Find all elements of the array, or all members of the object, in each row. A row that is neither, or is not sound
+    JSON, has none. Raises ValueError if a row lies outside the buffer."""
+    counts, *columns = _code.json_elements(buffer, starts, ends)
+    return JsonElements(counts, JsonColumn(*columns[:3]), JsonColumn(*columns[3:]))
+
+
+def json_texts(buffer: Buffer, column: JsonColumn) -> tuple[bytes, bytes, bytes]:
+    """Return (offsets, text, fits): the strings without their escapes, and all other values as they are written.
+
+    `offsets`: i32, one more than rows, into `text`. NONE and NULL have no text. `fits`: 0 of a string with half of a
+    surrogate pair, which has no text. Raises ValueError if a row lies outside the buffer, or for more than 2 GiB.
+    """
+    return _code.json_texts(buffer, *column)
+
+
+def json_integers(buffer: Buffer, column: JsonColumn, bits: int) -> tuple[bytes, bytes]:
+    """Return (numbers, fits): i64, and 1 for each INTEGER of at most `bits` (7 to 63) bits and a sign. Others are 0.
+
+    Raises ValueError if a row lies outside the buffer.
+    """
+    if not 7 <= bits <= 63:
+        raise ValueError(f"an integer has 7 to 63 bits, not {bits}")
+    return _code.json_integers(buffer, *column, bits)
+
+
+def json_decimals(buffer: Buffer, column: JsonColumn, precision: int, scale: int) -> tuple[bytes, bytes]:
+    """Return (numbers, fits): the numbers times 10**scale, rounded half up, in 16 bytes each (two's complement), and 1
+    for each number with at most `precision` (1 to 38) digits then. A TEXT that is a number counts as one. Exact: no
+    number becomes a float. Raises ValueError if a row lies outside the buffer.
+    """
+    if not 0 <= scale <= precision <= 38 or precision < 1:
+        raise ValueError(
+            f"a decimal has 1 to 38 digits, of them 0 or more behind the point, not ({precision}, {scale})"
+        )
+    return _code.json_decimals(buffer, *column, precision, scale)
+
+
+class Moment(enum.IntEnum):
+    """What a text says about a time. NONE: it is not one."""
+
+    NONE = 0
+    DATE = 1
+    #: A date and a time without a zone.
+    LOCAL = 2
+    ZONED = 3
+
+
+def json_moments(buffer: Buffer, column: JsonColumn) -> tuple[bytes, bytes]:
+    """Return (microseconds, moments): i64 since 1970, in UTC unless the text names a zone, and the Moment of each.
+
+    A moment is a TEXT like 2026-01-31, 2026-01-31T10:20, 2026-01-31 10:20:30.123456789Z or 2026-01-31T10:20:30+02:00:
+    years 0001 to 9999, no 60th second, and up to 9 digits of a second, of which 6 count. Raises ValueError if a row
+    lies outside the buffer.
+    """
+    return _code.json_moments(buffer, *column)
 
 
 # -- Kafka -------------------------------------------------------------------------------------------------------------

@@ -21,17 +21,18 @@ import msgspec
 from xxhash import xxh3_64_digest
 from xxhash import xxh3_64_intdigest as checksum
 
+from kernel.plain_json import json_decimals, json_elements, json_integers, json_members, json_moments, json_texts
 from kernel.rows import ROW, ROW_SIZE
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 #: The fields of a row; see `kernel.rows`.
 _Row: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, int, int, int]
 
-__all__ = ["checksum"]
+__all__ = ["checksum", "json_decimals", "json_elements", "json_integers", "json_members", "json_moments", "json_texts"]
 
 #: The version of the functions' arguments and results. kernel/src/kernel.h must have the same. Raise both when one
 #: changes.
-INTERFACE: Final = 5
+INTERFACE: Final = 6
 
 _LOG_HEADER = struct.Struct("<IBBQQQHHI")
 _SEGMENT_HEADER = struct.Struct("<IBQQQHHI")

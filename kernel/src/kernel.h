@@ -23,7 +23,7 @@
 #endif
 
 /* The version of arguments and results. kernel/plain.py must have the same. Raise both when one changes. */
-enum { INTERFACE = 5 };
+enum { INTERFACE = 6 };
 
 /* From this many bytes on the interpreter's lock is released. For fewer, taking it again costs more than the work. */
 #define RELEASE_BYTES ((size_t)64 << 10)
@@ -195,6 +195,30 @@ static inline bool ends_surely(Piece body)
 /* The data of a stored body: JSON text without the spaces around it, or raw bytes. False: it is not a record. */
 bool data_of(Piece body, Piece *data);
 
+/* -- JSON text in spans of a buffer ---------------------------------------------------------------------------------- */
+
+/* `kernel.JsonKind`. */
+enum {
+    JSON_NONE,
+    JSON_NULL,
+    JSON_FALSE,
+    JSON_TRUE,
+    JSON_INTEGER,
+    JSON_NUMBER,
+    JSON_TEXT,
+    JSON_ESCAPED,
+    JSON_ARRAY,
+    JSON_OBJECT,
+};
+
+enum {
+    JSON_DEPTH = 1024,      /* brackets within brackets */
+    JSON_NAME_BYTES = 1024, /* of a member that is asked for */
+};
+
+/* The text of a string without its escapes. False: it has half of a surrogate pair, or an unknown escape. */
+bool out_unescaped(Out *out, Piece text);
+
 /* -- functions of the module --------------------------------------------------------------------------------------- */
 
 #define KERNEL_FUNCTION(name) PyObject *name(PyObject *module, PyObject *const *args, Py_ssize_t count)
@@ -218,6 +242,12 @@ KERNEL_FUNCTION(kernel_check_json);
 KERNEL_FUNCTION(kernel_read_kafka);
 KERNEL_FUNCTION(kernel_kafka_values);
 KERNEL_FUNCTION(kernel_write_kafka);
+KERNEL_FUNCTION(kernel_json_members);
+KERNEL_FUNCTION(kernel_json_elements);
+KERNEL_FUNCTION(kernel_json_texts);
+KERNEL_FUNCTION(kernel_json_integers);
+KERNEL_FUNCTION(kernel_json_decimals);
+KERNEL_FUNCTION(kernel_json_moments);
 
 /* Whether a function got this many arguments. False with a TypeError set. */
 bool takes(const char *name, Py_ssize_t count, Py_ssize_t wanted);
@@ -236,6 +266,18 @@ bool hold_column(PyObject *object, size_t width, size_t wanted, const char *name
 /* Rows: bytes objects, so their contents cannot change between the check of a row and its use. */
 bool hold_rows(PyObject *object, Held *held);
 static inline void let_go(Held *held) { PyBuffer_Release(&held->view); }
+
+/* Pieces of a buffer, from `starts` to `ends` (u64). */
+typedef struct {
+    Held buffer, starts, ends;
+    size_t count;
+} Spans;
+
+bool hold_spans(PyObject *buffer, PyObject *starts, PyObject *ends, Spans *spans);
+/* One of them. False: it lies outside the buffer; `outside` then sets the error, and returns NULL. */
+bool span_at(const Spans *spans, size_t row, Piece *piece);
+PyObject *outside(size_t row);
+void let_go_spans(Spans *spans);
 
 /* A new bytes object to be filled; NULL with an error set. */
 PyObject *new_bytes(size_t size, Out *out);

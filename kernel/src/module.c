@@ -131,6 +131,12 @@ static PyMethodDef functions[] = {
     FUNCTION(read_kafka),
     FUNCTION(kafka_values),
     FUNCTION(write_kafka),
+    FUNCTION(json_members),
+    FUNCTION(json_elements),
+    FUNCTION(json_texts),
+    FUNCTION(json_integers),
+    FUNCTION(json_decimals),
+    FUNCTION(json_moments),
     {NULL, NULL, 0, NULL},
 };
 

@@ -45,6 +45,18 @@ KEPT_BYTES: Final = 512
 MAX_BYTES: Final = 1 << 12
 _INTERESTING: Final = (0, 1, 0x7F, 0x80, 0xFF, 0xD5, 0xD9, 0xC6, 0x22, 0x5C, 0x7B, 0x7D, 0x5B, 0x5D, 0x2C)
 _WORDS: Final = (b"\xff\xff\xff\xff", b"\0\0\0\0", b"\xff\xff", b'"data":', b',"h":', b',"deliver_at":', b',"ct":')
+_WORDS_OF_JSON: Final = (
+    b'{"a":',
+    b"\\u",
+    b"\\ud83d\\ude00",
+    b"-1e",
+    b"0.5",
+    b"null",
+    b"[true,",
+    b'"}',
+    b"9" * 20,
+    b'"2024-01-01T10:00:00.5+01:00"',
+)
 Buffer = Any
 #: A target, and the bytes that it takes.
 Input: TypeAlias = tuple[str, bytes]
@@ -109,6 +121,24 @@ def _json(buffer: Buffer, choice: random.Random) -> Any:
     return kernel.check_json(buffer, choice.choice((0, 3, 256)))
 
 
+def _columns(buffer: Buffer, choice: random.Random) -> Any:
+    """Two rows of JSON text, and their members as columns of every kind; then the same bytes under other kinds."""
+    size = len(buffer)
+    middle = choice.choice((0, size, choice.randrange(size + 1)))
+    starts, ends = array("Q", (0, middle)).tobytes(), array("Q", (middle, size)).tobytes()
+    found = kernel.json_members(buffer, starts, ends, (b"a", b"data", b"h"))
+    columns = [*found.members, kernel.JsonColumn(starts, ends, choice.choices(range(12), k=2))]
+    results: list[Any] = [found.kinds, kernel.json_elements(buffer, starts, ends)]
+    for column in columns:
+        column = kernel.JsonColumn(*map(bytes, column))
+        results += [column, kernel.json_texts(buffer, column), kernel.json_moments(buffer, column)]
+        results += [kernel.json_elements(buffer, *column[:2])]
+        results += [kernel.json_integers(buffer, column, bits) for bits in (7, 63)]
+        results += [kernel.json_decimals(buffer, column, *kind) for kind in ((38, 10), (1, 0))]
+    odd = array("Q", (choice.randrange(size + 2), choice.choice((0, size, 1 << 63)))).tobytes()
+    return [*results, attempt(kernel.json_members, buffer, odd, odd[::-1], (b"a",))]
+
+
 def _kafka(buffer: Buffer, choice: random.Random) -> Any:
     body = bytes(buffer)
     values = attempt(kernel.kafka_values, [body, b"{" + body[1:]], [b"", body[:1]], [1, 2])
@@ -126,6 +156,7 @@ TARGETS: Final[dict[str, Callable[[Buffer, random.Random], Any]]] = {
     "body": _body,
     "index": _index,
     "json": _json,
+    "columns": _columns,
     "kafka": _kafka,
     "checksum": _checksum,
 }
@@ -154,7 +185,7 @@ def mutated(content: bytes, others: list[bytes], choice: random.Random) -> bytes
         elif way == 3:
             changed[at:at] = choice.randbytes(choice.choice((1, 2, 8, 40)))
         elif way == 4:
-            word = choice.choice(_WORDS)
+            word = choice.choice((*_WORDS, *_WORDS_OF_JSON))
             changed[at : at + len(word)] = word
         elif way == 5:
             other = choice.choice(others)
