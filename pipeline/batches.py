@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64decode
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, cast
 
 import msgspec
@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.frames import BINARY, HAS_NODE, HAS_TAG, Array, Frames, gathered, pieces
-from pipeline.schema import CREATE_TIME, HEADERS, LOG_APPEND_TIME, TIMESTAMP, arrow_schema
+from pipeline.schema import CREATE_TIME, HEADERS, LOG_APPEND_TIME, TIMESTAMP, arrow_schema, ddl_of
+from pipeline.values import DROP_MALFORMED, FAIL_FAST, Tally, Texts, ValueShape, parse, refuse
 from storage.format import CT, DATA, DELIVER_AT, META, OPENING, PLAIN_OVERHEAD, SURE_ENDS, H, data_end, is_binary
 
 #: Fields that may follow data and meta.
@@ -24,14 +25,36 @@ _MS_IN_US = 1000
 
 
 class Shape(NamedTuple):
-    """The requested columns. `create_time`: `timestamp` is what Kafka's consumers get, else the commit time."""
+    """The requested columns. `create_time`: `timestamp` is what Kafka's consumers get, else the commit time. `values`:
+    typed columns. `columns`: only these, in this order; empty: all."""
 
     headers: bool = False
     create_time: bool = False
+    values: ValueShape | None = None
+    columns: tuple[str, ...] = ()
 
     def schema(self) -> pa.Schema:
         """The columns."""
-        return arrow_schema(headers=self.headers)
+        fields = [*arrow_schema(headers=self.headers), *(self.values.fields() if self.values is not None else [])]
+        if not self.columns:
+            return pa.schema(fields)
+        by_name = {each.name: each for each in fields}
+        return pa.schema([by_name[name] for name in self.columns])
+
+    def ddl(self) -> str:
+        """The same as Spark's DDL."""
+        values = self.values
+        typed = {each.name: str(each.type) for each in values.columns} if values is not None else {}
+        if values is not None and values.corrupt:
+            typed[values.corrupt] = "string"
+        return ", ".join(
+            "`" + name.replace("`", "``") + "` " + (typed[name] if name in typed else ddl_of(name))
+            for name in self.schema().names
+        )
+
+    def wants(self, *names: str) -> bool:
+        """Whether one of these columns is requested."""
+        return not self.columns or any(name in self.columns for name in names)
 
 
 class Row(NamedTuple):
@@ -105,26 +128,40 @@ def _bytes_of(value: Any) -> bytes | None:
     return value if value is None or isinstance(value, bytes) else str(value).encode()
 
 
-def from_frames(frames: Frames, topic: str, partition: int, shape: Shape) -> pa.RecordBatch:
-    """Make a batch of all frames. Raises ValueError (msgspec's) for a body that is not a record."""
+def from_frames(frames: Frames, topic: str, partition: int, shape: Shape, tally: Tally | None = None) -> pa.RecordBatch:
+    """Make a batch of all frames; with mode dropmalformed, of those whose values fit. `tally` counts the others.
+
+    Raises ValueError (msgspec's) for a body that is not a record, and ValueMalformed.
+    """
     data = bytes(frames.data)
     bodies = _Bodies(len(frames))
     binary = (frames.flags & BINARY) != 0
     starts = frames.bodies + np.where(binary, _PLAIN_BINARY.itemsize, len(DATA))
     ends = np.where(binary, frames.ends, frames.ends - 1)
     odd = _more_than_data(data, frames, binary)
+    values: pa.Array | None = None
     if not len(odd):
-        values = _column(data, starts, ends)
+        if shape.wants("value"):
+            values = _column(data, starts, ends)
+        texts = Texts(data, starts.astype(np.uint64), ends.astype(np.uint64), np.ones(len(frames), np.bool_))
     else:
         bodies.values[:] = pieces(data, starts, ends)
         for index, body in zip(odd.tolist(), pieces(data, frames.bodies[odd], frames.ends[odd]), strict=True):
             bodies.take(index, body, bool(binary[index]))
         values = pa.array(bodies.values, pa.binary())
-    keys = _optional(data, frames.tags, frames.bodies, (frames.flags & HAS_TAG) != 0, pa.binary())
-    if bodies.keys:
-        keys = pa.array([bodies.keys.get(index, tag) for index, tag in enumerate(keys.to_pylist())], pa.binary())
-    nodes = _optional(data, frames.nodes, frames.tags, (frames.flags & HAS_NODE) != 0, pa.string())
-    return _batch(frames.seqs, frames.stamps, keys, nodes, values, bodies, topic, partition, shape)
+        texts = Texts.of(values)
+
+    def keys() -> pa.Array:
+        tags = _optional(data, frames.tags, frames.bodies, (frames.flags & HAS_TAG) != 0, pa.binary())
+        if not bodies.keys:
+            return tags
+        return pa.array([bodies.keys.get(index, tag) for index, tag in enumerate(tags.to_pylist())], pa.binary())
+
+    def nodes() -> pa.Array:
+        return _optional(data, frames.nodes, frames.tags, (frames.flags & HAS_NODE) != 0, pa.string())
+
+    stored = _Stored(frames.seqs, frames.stamps, keys, nodes, values, bodies)
+    return _batch(stored, texts, topic, partition, shape, tally)
 
 
 def _more_than_data(data: bytes, frames: Frames, binary: Array) -> Array:
@@ -141,7 +178,9 @@ def _more_than_data(data: bytes, frames: Frames, binary: Array) -> Array:
     return np.flatnonzero(odd)
 
 
-def from_rows(rows: Sequence[Row], topic: str, partition: int, shape: Shape) -> pa.RecordBatch:
+def from_rows(
+    rows: Sequence[Row], topic: str, partition: int, shape: Shape, tally: Tally | None = None
+) -> pa.RecordBatch:
     """Make a batch of records of a read: the same as from their frames."""
     bodies = _Bodies(len(rows))
     for index, row in enumerate(rows):
@@ -152,17 +191,23 @@ def from_rows(rows: Sequence[Row], topic: str, partition: int, shape: Shape) -> 
         if row.meta:
             bodies.metas[index] = row.meta.decode()
             bodies.any_meta = True
-    return _batch(
+    values = pa.array(bodies.values, pa.binary())
+
+    def keys() -> pa.Array:
+        return pa.array([bodies.keys.get(index, row.tag) for index, row in enumerate(rows)], pa.binary())
+
+    def nodes() -> pa.Array:
+        return pa.array([None if row.node is None else row.node.decode() for row in rows], pa.string())
+
+    stored = _Stored(
         np.fromiter((row.seq for row in rows), np.int64, len(rows)),
         np.fromiter((row.ts for row in rows), np.int64, len(rows)),
-        pa.array([bodies.keys.get(index, row.tag) for index, row in enumerate(rows)], pa.binary()),
-        pa.array([None if row.node is None else row.node.decode() for row in rows], pa.string()),
-        pa.array(bodies.values, pa.binary()),
+        keys,
+        nodes,
+        values,
         bodies,
-        topic,
-        partition,
-        shape,
     )
+    return _batch(stored, Texts.of(values), topic, partition, shape, tally)
 
 
 def _with_any(data: bytes, frames: Frames, keys: Iterable[bytes]) -> Array:
@@ -206,35 +251,63 @@ def _optional(data: bytes, starts: Array, ends: Array, there: Array, kind: pa.Da
     return found.cast(kind)
 
 
+class _Stored(NamedTuple):
+    """What is stored of the records. Keys, nodes and values are made when they are requested."""
+
+    seqs: Array
+    stamps: Array
+    keys: Callable[[], pa.Array]
+    nodes: Callable[[], pa.Array]
+    values: pa.Array | None
+    bodies: _Bodies
+
+
 def _batch(
-    seqs: Array,
-    stamps: Array,
-    keys: pa.Array,
-    nodes: pa.Array,
-    values: pa.Array,
-    bodies: _Bodies,
-    topic: str,
-    partition: int,
-    shape: Shape,
+    stored: _Stored, texts: Texts, topic: str, partition: int, shape: Shape, tally: Tally | None
 ) -> pa.RecordBatch:
-    count = len(seqs)
-    if shape.create_time and bodies.created:
-        stamps = stamps.copy()
-        stamps[list(bodies.created)] = list(bodies.created.values())
-    columns: list[pa.Array] = [
-        keys,
-        values,
-        pa.repeat(pa.scalar(topic, pa.string()), count),
-        pa.array(np.full(count, partition, np.int32)),
-        pa.array(seqs - 1),
-        pa.array(stamps * _MS_IN_US).cast(TIMESTAMP),
-        pa.array(np.full(count, CREATE_TIME if shape.create_time else LOG_APPEND_TIME, np.int32)),
+    made: dict[str, pa.Array] = {}
+    dropped: Array | None = None
+    if (values := shape.values) is not None:
+        parsed = parse(values, texts)
+        made |= zip((each.name for each in values.fields()), parsed.arrays, strict=True)
+        if parsed.bad.any():
+            if tally is not None:
+                tally.malformed += int(parsed.bad.sum())
+            if values.mode == FAIL_FAST:
+                refuse(values, texts, parsed.bad, stored.seqs, topic, partition)
+            dropped = parsed.bad if values.mode == DROP_MALFORMED else None
+    schema = shape.schema()
+    columns = [
+        made[name] if name in made else _column_of(stored, name, topic, partition, shape) for name in schema.names
     ]
-    metas = pa.array(bodies.metas, pa.string()) if bodies.any_meta else pa.nulls(count, pa.string())
-    if shape.headers:
-        columns.append(_headers(bodies, nodes))
-    columns += [pa.array(seqs), nodes, metas]
-    return pa.RecordBatch.from_arrays(columns, schema=shape.schema())
+    batch = pa.RecordBatch.from_arrays(columns, schema=schema)
+    return batch if dropped is None else batch.filter(pa.array(~dropped))
+
+
+def _column_of(stored: _Stored, name: str, topic: str, partition: int, shape: Shape) -> pa.Array:
+    """One column of the record itself."""
+    count, bodies = len(stored.seqs), stored.bodies
+    if name == "value":
+        return stored.values if stored.values is not None else pa.nulls(count, pa.binary())
+    if name == "topic":
+        return pa.repeat(pa.scalar(topic, pa.string()), count)
+    if name == "partition":
+        return pa.array(np.full(count, partition, np.int32))
+    if name == "timestamp":
+        stamps = stored.stamps
+        if shape.create_time and bodies.created:
+            stamps = stamps.copy()
+            stamps[list(bodies.created)] = list(bodies.created.values())
+        return pa.array(stamps * _MS_IN_US).cast(TIMESTAMP)
+    if name == "timestampType":
+        return pa.array(np.full(count, CREATE_TIME if shape.create_time else LOG_APPEND_TIME, np.int32))
+    if name == "headers":
+        return _headers(bodies, stored.nodes())
+    if name == "meta":
+        return pa.array(bodies.metas, pa.string()) if bodies.any_meta else pa.nulls(count, pa.string())
+    if name in ("seq", "offset"):
+        return pa.array(stored.seqs - (name == "offset"))
+    return stored.keys() if name == "key" else stored.nodes()
 
 
 def _headers(bodies: _Bodies, nodes: pa.Array) -> pa.Array:

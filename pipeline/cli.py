@@ -48,6 +48,8 @@ from pipeline.export import (
     whereabouts_of,
 )
 from pipeline.origins import FullOrigin, open_origin
+from pipeline.schema import arrow_schema
+from pipeline.values import FAIL_FAST, PERMISSIVE, ValueShape, value_shape
 
 app = typer.Typer(
     name="pipeline",
@@ -128,6 +130,21 @@ def export(
         int | None, typer.Option("--max-records", min=1, help="At most this many seqs of each topic.")
     ] = None,
     headers: Annotated[bool, typer.Option("--headers", help="Add a column with headers.")] = False,
+    value_schema: Annotated[
+        str,
+        typer.Option(
+            "--value-schema",
+            metavar="DDL|@FILE",
+            help="Add typed columns: Spark's DDL ('id bigint, item string') or a JSON Schema; @FILE reads one.",
+        ),
+    ] = "",
+    value_prefix: Annotated[
+        str, typer.Option("--value-prefix", metavar="TEXT", help="What the names of typed columns begin with.")
+    ] = "",
+    value_mode: Annotated[
+        str,
+        typer.Option("--value-mode", help="Values that do not fit: null, with their text (permissive), or failfast."),
+    ] = PERMISSIVE,
     fail_on_loss: Annotated[
         bool, typer.Option("--fail-on-data-loss/--allow-data-loss", help="Refuse gaps, or record them and continue.")
     ] = True,
@@ -162,6 +179,7 @@ def export(
             catalog=catalog,
             namespace=namespace,
             headers=headers,
+            values=_values(value_schema, value_prefix, value_mode, headers),
             fail_on_loss=fail_on_loss,
         )
         store = open_store(to)
@@ -407,6 +425,22 @@ def _choice(option: str, given: str, known: tuple[str, ...]) -> str:
     if given not in known:
         raise BadOption(f"{option} must be {', '.join(known[:-1])} or {known[-1]}, not {given!r}.")
     return given
+
+
+def _values(schema: str, prefix: str, mode: str, headers: bool) -> ValueShape | None:
+    """The typed columns of an export."""
+    _choice("--value-mode", mode, (PERMISSIVE, FAIL_FAST))
+    if not schema:
+        if prefix or mode != PERMISSIVE:
+            raise BadOption("--value-prefix and --value-mode are about typed columns: give --value-schema as well.")
+        return None
+    if schema.startswith("@"):
+        try:
+            schema = Path(schema[1:]).read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadOption(f"--value-schema: {schema[1:]} cannot be read: {error}") from error
+    # Tables that are partitioned by tag have a column tag.
+    return value_shape(schema, [*arrow_schema(headers=headers).names, "tag"], mode=mode, prefix=prefix)
 
 
 def _parts(text: str) -> tuple[bool, bool]:

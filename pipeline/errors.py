@@ -4,6 +4,7 @@ PipelineError
   BadOption            an invalid option, or options that contradict each other; nothing was done
   SourceUnreadable     the broker, directory or store refuses or cannot be reached; a retry may help
   SegmentDamaged       a checksum fails; file and offset are named, and none of the bytes are used
+  ValueMalformed       a value does not fit valueSchema, and the mode is failfast
   DataLoss             records in the range are gone; failOnDataLoss=false continues without them
     Recreated          the topic is not the one of the offsets
   TopicGone            an exported topic was deleted at the broker
@@ -136,6 +137,10 @@ class NotDurable(PipelineError):
             "records that a crash cannot remove: give the topic another durability class, or export what it has with "
             "--allow-data-loss."
         )
+
+
+class ValueMalformed(PipelineError):
+    """A value does not fit the typed columns, and mode failfast refuses that."""
 
 
 class OtherRows(PipelineError):

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import msgspec
 
+from pipeline.batches import Shape
 from pipeline.errors import BadOption
-from pipeline.option_names import address_of, check_names, shown
+from pipeline.option_names import address_of, check_names, nearest, shown
+from pipeline.schema import arrow_schema
+from pipeline.values import CORRUPT, PERMISSIVE, ValueShape, value_shape
 
 #: As in Kafka's source. Offsets count from 0, seqs from 1.
 EARLIEST, LATEST = -2, -1
@@ -50,6 +53,10 @@ READ = (
     "includeHeaders",
     "timestampType",
     "valueSchema",
+    "valuePrefix",
+    "mode",
+    "columnNameOfCorruptRecord",
+    "columns",
 )
 _UNITS_MS = {
     "": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000,
@@ -86,7 +93,28 @@ class ReadOptions:
     headers: bool = False
     #: Whether `timestamp` is the time that a Kafka client gave to a record, if it did.
     create_time: bool = False
-    value_schema: str = ""
+    #: Typed columns.
+    values: ValueShape | None = None
+    #: Only these columns, in this order; empty: all.
+    columns: tuple[str, ...] = ()
+
+    @property
+    def shape(self) -> Shape:
+        """The columns of the read. Typed columns that are not requested are not parsed."""
+        values = self.values.only(self.columns) if self.values is not None and self.columns else self.values
+        return Shape(self.headers, self.create_time, values, self.columns)
+
+    def with_schema(self, names: Sequence[str]) -> ReadOptions:
+        """The same read with the columns of a schema that the query gives (`.schema(…)`). Raises BadOption."""
+        shape = self.shape.schema().names
+        if list(names) == shape:
+            return self
+        if strange := [name for name in names if name not in shape]:
+            raise BadOption(
+                f"The schema of the query has a column {strange[0]}, but this read only has {', '.join(shape)}. "
+                "Columns of values come from the option valueSchema."
+            )
+        return replace(self, columns=tuple(names))
 
 
 def parse(options: Mapping[str, str]) -> ReadOptions:
@@ -104,6 +132,9 @@ def parse(options: Mapping[str, str]) -> ReadOptions:
     least, most = (_whole(given, name, 1) for name in ("minoffsetspertrigger", "maxoffsetspertrigger"))
     if least is not None and most is not None and least > most:
         raise BadOption(f"minOffsetsPerTrigger ({least}) is greater than maxOffsetsPerTrigger ({most}).")
+    headers = _flag(given, "includeheaders", False)
+    record = arrow_schema(headers=headers).names
+    values = _values(given, record)
     return ReadOptions(
         url=url,
         token=given.get("token"),
@@ -125,10 +156,42 @@ def parse(options: Mapping[str, str]) -> ReadOptions:
         min_partitions=_whole(given, "minpartitions", 1) or 1,
         max_task_records=_whole(given, "maxrecordsperpartition", 1),
         fetch_concurrency=_whole(given, "fetchconcurrency", 1) or 2,
-        headers=_flag(given, "includeheaders", False),
+        headers=headers,
         create_time=_choice(given, "timestamptype", "LogAppendTime", "CreateTime") == "CreateTime",
-        value_schema=given.get("valueschema", ""),
+        values=values,
+        columns=_columns(given, [*record, *([] if values is None else [each.name for each in values.fields()])]),
     )
+
+
+def _values(given: Mapping[str, str], record: Sequence[str]) -> ValueShape | None:
+    if not given.get("valueschema"):
+        for name in ("valueprefix", "mode", "columnnameofcorruptrecord"):
+            if name in given:
+                raise BadOption(f"{shown(name, READ)} is about typed columns: set valueSchema as well, or remove it.")
+        return None
+    return value_shape(
+        given["valueschema"],
+        record,
+        mode=given.get("mode", PERMISSIVE).strip(),
+        prefix=given.get("valueprefix", ""),
+        corrupt=given.get("columnnameofcorruptrecord", CORRUPT),
+    )
+
+
+def _columns(given: Mapping[str, str], known: Sequence[str]) -> tuple[str, ...]:
+    """The requested columns, as they are spelled."""
+    if "columns" not in given:
+        return ()
+    by_name = {name.lower(): name for name in known}
+    found: list[str] = []
+    for name in (each.strip().strip("`") for each in given["columns"].split(",")):
+        if name.lower() not in by_name:
+            hint = " Set includeHeaders." if name.lower() == "headers" else nearest(name, by_name)
+            raise BadOption(f"columns names {name!r}, which is no column of this read.{hint}")
+        if by_name[name.lower()] in found:
+            raise BadOption(f"columns names {name} twice.")
+        found.append(by_name[name.lower()])
+    return tuple(found)
 
 
 def _wanted(given: Mapping[str, str]) -> tuple[tuple[str, ...], str | None]:

@@ -9,7 +9,6 @@ CREATE_TIME, LOG_APPEND_TIME = 0, 1
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
-CORRUPT = "_corrupt"
 
 _BASE = [
     pa.field("key", pa.binary()),
@@ -43,9 +42,6 @@ def arrow_schema(*, headers: bool = False) -> pa.Schema:
     return pa.schema([*_BASE, *([_HEADERS_FIELD] if headers else []), *_OURS])
 
 
-def ddl(*, headers: bool = False, value_schema: str = "") -> str:
-    """The same as Spark's DDL, followed by the typed columns of `value_schema` and `_corrupt`."""
-    columns = [f"`{name}` {_DDL[name]}" for name in arrow_schema(headers=headers).names]
-    if value_schema:
-        columns += [value_schema, f"`{CORRUPT}` string"]
-    return ", ".join(columns)
+def ddl_of(name: str) -> str:
+    """The type of one of these columns, in Spark's DDL."""
+    return _DDL[name]

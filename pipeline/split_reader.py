@@ -17,6 +17,7 @@ from pipeline.batches import Shape, from_frames, from_rows
 from pipeline.broker import Page
 from pipeline.errors import DataLoss, Gap, Recreated, SegmentDamaged, SourceUnreadable, TopicChanged
 from pipeline.splits import Piece, Split, bare_view, pieces_of
+from pipeline.values import Tally
 from pipeline.view import LogView, SegmentInfo
 
 #: The most consecutive plans without progress before the read fails.
@@ -52,6 +53,8 @@ class SplitReader:
     """Reads one split once. `on_gap` is called for losses that the plan did not contain, and may raise."""
 
     def __init__(self, origin: Origin, split: Split, shape: Shape, on_gap: OnGap, ahead: int = 2) -> None:
+        #: The malformed values so far.
+        self.tally = Tally()
         self._origin = origin
         self._split = split
         self._shape = shape
@@ -122,7 +125,7 @@ class SplitReader:
             rest, base = data[used:], base + used
             found = found.within(start, piece.end).without(dead, segment.first_seq)
             if len(found):
-                yield from_frames(found, split.topic, split.partition, self._shape)
+                yield from_frames(found, split.topic, split.partition, self._shape, self.tally)
             self._next = min(max(last + 1, self._next), piece.end)
         if rest:
             name = self._origin.data_name(split.topic, view, segment)
@@ -141,7 +144,7 @@ class SplitReader:
                     self._lost(page.gap._replace(last=last))
             rows = [row for row in page.rows if row.seq < piece.end]
             if rows:
-                yield from_rows(rows, split.topic, split.partition, self._shape)
+                yield from_rows(rows, split.topic, split.partition, self._shape, self.tally)
             if page.last_seq <= after:
                 raise TopicChanged(f"{split.topic}: no records are after seq {after}, but the plan contains some.")
             after = page.last_seq

@@ -64,7 +64,7 @@ def chain_for(store: Store, topic: str, job: Job) -> Chain:
     """The chain for an export with a resolved job. Raises BadOption if an existing table does not fit."""
     if job.parts.kind not in TABLES:
         return Chain(store, topic)
-    schema = Shape(job.headers).schema()
+    schema = Shape(job.headers, values=job.values).schema()
     mark = _Mark(topic, job.parts.kind)
     if job.parts.kind == DELTA:
         chain = DeltaChain(store, topic, schema=schema, parts=job.parts)

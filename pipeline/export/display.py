@@ -110,7 +110,7 @@ def show(table: Table) -> None:
 def summary(outcomes: Sequence[Outcome], failed: Mapping[str, PipelineError]) -> None:
     """Print the result of each topic."""
     losses = [sum(gap.missed_estimate for gap in each.gaps) for each in outcomes]
-    # The column is shown only if it is not 0 everywhere, so that losses are noticed.
+    # These columns are shown only if they are not 0 everywhere, so that losses are noticed.
     table = grid(
         "topic",
         ">records",
@@ -118,6 +118,7 @@ def summary(outcomes: Sequence[Outcome], failed: Mapping[str, PipelineError]) ->
         ">files",
         ">up to seq",
         *([">lost at most"] if any(losses) else []),
+        *([">malformed"] if any(each.malformed for each in outcomes) else []),
         ">seconds",
         ">records/s",
     )
@@ -130,6 +131,7 @@ def summary(outcomes: Sequence[Outcome], failed: Mapping[str, PipelineError]) ->
             f"{each.files:,}",
             f"{each.end - 1:,}" + (f" in {each.partitions} partitions" if each.partitions > 1 else ""),
             *([f"{lost:,}"] if any(losses) else []),
+            *([f"{each.malformed:,}"] if any(each.malformed for each in outcomes) else []),
             f"{each.seconds:.1f}",
             rate,
         )

@@ -33,6 +33,7 @@ from pipeline.errors import (
     RECREATED,
     REINSTALLED,
     AnotherExporter,
+    BadOption,
     Gap,
     NotDurable,
     PipelineError,
@@ -86,6 +87,7 @@ class Outcome:
     warnings: list[str] = field(default_factory=list[str])
     seconds: float = 0.0
     lost_races: int = 0
+    malformed: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +155,7 @@ class Exporter:
         while True:
             publication.finish(chain)
             last = chain.newest()
+            _check_columns(topic, last, job)
             try:
                 found = self._next(chain, last, job)
             except TopicMissing:
@@ -188,6 +191,7 @@ class Exporter:
         outcome.records += sum(each.rows for each in manifest.added)
         outcome.bytes += sum(each.bytes for each in manifest.added)
         outcome.gaps += gaps
+        outcome.malformed += manifest.malformed
 
     # -- where to begin ----------------------------------------------------------------------------------------------
 
@@ -336,6 +340,8 @@ class Exporter:
             added=sorted(files, key=lambda entry: (entry.partition, entry.min_seq)),
             gaps=[gap_entry(gap) for gap in found.gaps],
             durable={str(each.view.partition): each.view.durable_seq for each in found.ranges},
+            values=_columns_of(found.job),
+            malformed=sum(done.malformed for done in dones),
             format=found.job.parts.kind,
             version=self._version,
             created_ms=_now_ms(),
@@ -372,6 +378,21 @@ class Exporter:
                 )
             if size != entry.bytes:
                 raise StoreRefused(f"{entry.file} has {size} bytes, but {entry.bytes} were written.")
+
+
+def _columns_of(job: Job) -> str:
+    """The typed columns of a job, as manifests have them."""
+    return "" if job.values is None else job.values.ddl()
+
+
+def _check_columns(topic: str, last: Manifest | None, job: Job) -> None:
+    """Raises BadOption if the topic is already exported with other typed columns: readers expect one schema."""
+    if last is not None and last.values != _columns_of(job):
+        raise BadOption(
+            f"{topic} is exported with the typed columns {last.values or '(none)'}, and the given --value-schema makes "
+            f"{_columns_of(job) or '(none)'}. A topic's export has the same columns in all files: give the same, or "
+            "export to another --to."
+        )
 
 
 def _expiring(plan: Plan, expires_ms: int) -> Plan:

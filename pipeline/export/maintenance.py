@@ -114,6 +114,7 @@ def compact(store: Store, topic: str, *, version: str, folder: str = "") -> Comp
         added=added,
         removed=removed,
         durable=last.durable,
+        values=last.values,
         format=last.format,
         version=version,
         created_ms=time.time_ns() // 1_000_000,

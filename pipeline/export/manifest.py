@@ -78,7 +78,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """One step of the export. `end`: the first seq that is not exported, by partition (as text); `logs`: the exported
     log, by partition. `durable`: the last durable seq that the run saw, by partition. `prev_run`: the run of the
     manifest before, where manifests are found by it. `cluster_id`, `topic_id` and `epoch` are of partition 0; manifests
-    that were written before `logs` existed have no other partition."""
+    that were written before `logs` existed have no other partition.
+    `values`: the typed columns as a DDL, the same in all manifests of a topic; `malformed`: the number of records whose
+    value does not fit them."""
 
     number: int
     prev: int
@@ -95,6 +97,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     added: Sequence[FileEntry] = ()
     removed: Sequence[str] = ()
     gaps: Sequence[GapEntry] = ()
+    values: str = ""
+    malformed: int = 0
     format: str
     version: str
     created_ms: int

@@ -7,9 +7,12 @@ import gzip
 import hashlib
 import io
 import json
+import math
 import uuid
 from base64 import b64encode
 from collections.abc import Iterable, Iterator
+from datetime import date, datetime
+from decimal import Decimal
 from itertools import groupby, pairwise
 from typing import IO, Any, NamedTuple, Protocol, cast
 
@@ -86,16 +89,36 @@ class _Json:
         self._file = gzip.GzipFile(fileobj=cast("IO[bytes]", file), mode="wb", compresslevel=3, mtime=0)
 
     def write(self, table: pa.Table) -> None:
-        for row in table.to_pylist():
+        for row in table.to_pylist(maps_as_pydicts="strict"):
             row["timestamp"] = row["timestamp"].isoformat()
-            text = json.dumps(row, ensure_ascii=False, default=_as_text, separators=(",", ":"))
+            try:
+                text = _dumped(row)
+            except ValueError:  # JSON has no number that is not finite
+                text = _dumped({name: _finite(value) for name, value in row.items()})
             self._file.write(text.encode() + b"\n")
 
     def close(self) -> None:
         self._file.close()
 
 
+def _dumped(row: dict[str, Any]) -> str:
+    return json.dumps(row, ensure_ascii=False, allow_nan=False, default=_as_text, separators=(",", ":"))
+
+
+def _finite(value: Any) -> Any:
+    """The value with names for numbers that are not finite, as valueSchema reads them."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, dict):
+        return {name: _finite(each) for name, each in cast("dict[str, Any]", value).items()}
+    return [_finite(each) for each in cast("list[Any]", value)] if isinstance(value, list) else value
+
+
 def _as_text(value: Any) -> Any:
+    if isinstance(value, datetime | date):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return str(value)  # as a number it would lose digits in most readers
     try:
         return bytes(value).decode()
     except UnicodeDecodeError:

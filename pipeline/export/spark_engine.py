@@ -27,6 +27,7 @@ _TICK_S = 0.5
 class _Done(msgspec.Struct):
     files: list[FileEntry]
     gaps: list[Gap]
+    malformed: int = 0
 
 
 class SparkEngine:
@@ -70,12 +71,12 @@ class SparkEngine:
 
 def _facts(number: int, done: Done) -> tuple[int, int, bytes]:
     rows = sum(entry.rows for entry in done.files)
-    return number, rows, msgspec.msgpack.encode(_Done(done.files, list(done.gaps)))
+    return number, rows, msgspec.msgpack.encode(_Done(done.files, list(done.gaps), done.malformed))
 
 
 def _done(body: bytes) -> Done:
     found = msgspec.msgpack.decode(body, type=_Done)
-    return Done(found.files, found.gaps)
+    return Done(found.files, found.gaps, found.malformed)
 
 
 def _plain(error: Any) -> PipelineError:

@@ -16,6 +16,7 @@ from pipeline.export.store import open_store
 from pipeline.origins import open_origin
 from pipeline.split_reader import SplitReader, fail_on_gap
 from pipeline.splits import Split
+from pipeline.values import ValueShape
 
 
 class Progress(NamedTuple):
@@ -38,6 +39,8 @@ class Job:
     catalog: str = ""
     namespace: str = "topics"
     headers: bool = False
+    #: Typed columns. Every record is exported, so mode dropmalformed is not for exports.
+    values: ValueShape | None = None
     fail_on_loss: bool = True
     fetch_concurrency: int = 2
 
@@ -47,6 +50,8 @@ class Done(NamedTuple):
 
     files: list[FileEntry]
     gaps: list[Gap]
+    #: Values that do not fit the typed columns.
+    malformed: int = 0
 
 
 class Engine(Protocol):
@@ -63,10 +68,10 @@ def export_split(split: Split, job: Job, progress: Callable[[Progress], None] | 
     store = open_store(job.to)
     with open_origin(url=job.url, token=job.token, path=job.path, cold_path=job.cold_path) as origin:
         on_gap = fail_on_gap if job.fail_on_loss else gaps.append
-        reader = SplitReader(origin, split, Shape(job.headers), on_gap, job.fetch_concurrency)
+        reader = SplitReader(origin, split, Shape(job.headers, values=job.values), on_gap, job.fetch_concurrency)
         writer = PartWriter(store, job.parts, split.topic, split.partition, split.start, split.end, split.view.epoch)
         files = list(writer.write(_counted(reader.batches(), progress)))
-    return Done(files, gaps)
+    return Done(files, gaps, reader.tally.malformed)
 
 
 def _counted(

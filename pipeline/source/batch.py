@@ -8,18 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from pipeline.batches import Shape
-from pipeline.errors import Gap
+from pipeline.errors import Gap, log_name
 from pipeline.options import ReadOptions
 from pipeline.origins import FullOrigin, open_origin
 from pipeline.planning import Range, batch_ranges, splits_for, wanted
-from pipeline.source.typed import Typed
 from pipeline.split_reader import OnGap, SplitReader, fail_on_gap
 from pipeline.splits import Split
+from pipeline.values import DROP_MALFORMED, Tally
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql.types import StructType
 
 _log = logging.getLogger("pipeline")
 
@@ -41,28 +39,33 @@ def _report(gap: Gap) -> None:
     _log.warning("records are lost, and failOnDataLoss is false: %s", gap.sentence())
 
 
-def read_partition(options: ReadOptions, typed: Typed | None, partition: Any) -> Iterator[pa.RecordBatch]:
+def read_partition(options: ReadOptions, partition: Any) -> Iterator[pa.RecordBatch]:
     """The records of a split. If there is nothing to read, Spark runs a task without a partition."""
     if not isinstance(partition, SplitPartition):
         return
+    split = partition.split
     with open_origin(url=options.url, token=options.token, path=options.path, cold_path=options.cold_path) as origin:
-        reader = SplitReader(
-            origin,
-            partition.split,
-            Shape(options.headers, options.create_time),
-            on_gap_of(options),
-            options.fetch_concurrency,
-        )
-        for batch in reader.batches():
-            yield typed.widen(batch) if typed is not None else batch
+        reader = SplitReader(origin, split, options.shape, on_gap_of(options), options.fetch_concurrency)
+        yield from reader.batches()
+    if reader.tally.malformed:
+        _log.warning("%s", told(reader.tally, options, split))
+
+
+def told(tally: Tally, options: ReadOptions, split: Split) -> str:
+    """How many values of a split were malformed, and what became of them."""
+    assert options.values is not None
+    dropped = options.values.mode == DROP_MALFORMED
+    return (
+        f"{log_name(split.topic, split.partition)}, seqs {split.start} to {split.end - 1}: {tally.malformed} values do "
+        f"not fit valueSchema; {'their records are left out' if dropped else 'their typed columns are null'}"
+    )
 
 
 class BatchReader(DataSourceReader):
     """Reads everything from the first to the last requested offset, as of the planning of the query."""
 
-    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+    def __init__(self, options: ReadOptions) -> None:
         self._options = options
-        self._typed = Typed.of(schema, options)
 
     def narrowed(self, origin: FullOrigin, found: Range) -> Range:
         """The part of a range that can contain records for the query."""
@@ -81,4 +84,4 @@ class BatchReader(DataSourceReader):
             return [SplitPartition(split) for split in splits_for(origin, ranges, options, on_gap_of(options))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_partition(self._options, self._typed, partition)
+        return read_partition(self._options, partition)

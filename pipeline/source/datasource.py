@@ -14,7 +14,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from pipeline import options, schema
+from pipeline import options
 from pipeline.source.batch import BatchReader
 from pipeline.source.pushing import PushingReader, is_pushing
 from pipeline.source.stream import StreamReader
@@ -29,15 +29,14 @@ class TopicsDataSource(DataSource):
         return "topics"
 
     def schema(self) -> str:
-        said = options.parse(self.options)
-        return schema.ddl(headers=said.headers, value_schema=said.value_schema)
+        return options.parse(self.options).shape.ddl()
 
     def reader(self, schema: StructType) -> DataSourceReader:
         kind = PushingReader if is_pushing() else BatchReader
-        return kind(options.parse(self.options), schema)
+        return kind(options.parse(self.options).with_schema(schema.names))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return StreamReader(options.parse(self.options), schema)
+        return StreamReader(options.parse(self.options).with_schema(schema.names))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         return BatchWriter(self.options, schema, overwrite)

@@ -1,38 +1,70 @@
-"""Bounds of offset, seq and timestamp in a query's filters narrow what is fetched.
+"""The filters of a query narrow what is fetched, and what is passed on to Spark.
+
+Bounds of offset, seq and timestamp narrow the range that is fetched; a filter on topic or partition leaves logs out.
+All filters that `pipeline.filters` knows, also on typed columns, are applied to the batches before Spark gets them.
 
 Spark fails a query with a reader that has `pushFilters` while `spark.sql.python.filterPushdown.enabled` is off, so this
-class is used only if Spark is about to push filters. All filters are returned to Spark, which still applies them: the
-range here may be wider than the filters, but not narrower.
+class is used only if Spark is about to push filters. All filters are returned to Spark, which still applies them: what
+is read here may be more than the filters let through, but not less.
 
-Segments are in order of commit times, so bounds of create times (option timestampType) narrow nothing.
+Segments are in order of commit times, so bounds of create times (option timestampType) narrow no range.
 
-Source: docs/guides/spark.md#reading.
+Source: docs/guides/spark.md#columns-and-filters.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import (
+    EqualNullSafe,
     EqualTo,
     Filter,
     GreaterThan,
     GreaterThanOrEqual,
+    In,
+    InputPartition,
+    IsNotNull,
+    IsNull,
     LessThan,
     LessThanOrEqual,
+    Not,
+    StringContains,
+    StringEndsWith,
+    StringStartsWith,
 )
 
+from pipeline import filters as known
+from pipeline.filters import Condition, kept
+from pipeline.options import ReadOptions
 from pipeline.origins import FullOrigin
 from pipeline.planning import Range, seq_at
 from pipeline.source.batch import BatchReader
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 _PUSHING_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 #: The number to add to a column's value for a seq.
 _TO_SEQ = {"seq": 0, "offset": 1}
+_KINDS: list[tuple[type[Any], str]] = [
+    (EqualTo, known.EQUAL),
+    (EqualNullSafe, known.SAFE_EQUAL),
+    (LessThan, known.LESS),
+    (LessThanOrEqual, known.LESS_EQUAL),
+    (GreaterThan, known.GREATER),
+    (GreaterThanOrEqual, known.GREATER_EQUAL),
+    (In, known.IN),
+    (IsNull, known.IS_NULL),
+    (IsNotNull, known.IS_NOT_NULL),
+    (StringStartsWith, known.STARTS),
+    (StringEndsWith, known.ENDS),
+    (StringContains, known.CONTAINS),
+]
 
 
 def is_pushing() -> bool:
@@ -46,38 +78,58 @@ def is_pushing() -> bool:
     return False
 
 
+def condition_of(filter: Filter, *, negated: bool = False) -> Condition | None:
+    """The filter as the pipeline knows it. None: it does not."""
+    if isinstance(filter, Not):
+        return condition_of(filter.child, negated=not negated)
+    for kind, word in _KINDS:
+        if isinstance(filter, kind):
+            path: tuple[str, ...] = getattr(filter, "attribute")  # noqa: B009
+            return Condition(path, word, getattr(filter, "value", None), negated)
+    return None
+
+
 class PushingReader(BatchReader):
     """A batch reader that uses filters."""
 
-    _first_seq = 1
-    _end_seq: int | None = None
-    _first_ms: int | None = None
-    _end_ms: int | None = None
+    def __init__(self, options: ReadOptions) -> None:
+        super().__init__(options)
+        self._first_seq = 1
+        self._end_seq: int | None = None
+        self._first_ms: int | None = None
+        self._end_ms: int | None = None
+        self._conditions: list[Condition] = []
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         for each in filters:
-            if isinstance(each, (EqualTo, GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual)):
-                self._take(each, each.attribute, each.value)
+            condition = condition_of(each)
+            if condition is not None:
+                self._conditions.append(condition)
+                if not condition.negated and len(condition.path) == 1:
+                    self._narrow(condition)
         return filters
 
-    def _take(self, filter: Filter, column: tuple[str, ...], value: Any) -> None:
-        lower = isinstance(filter, (EqualTo, GreaterThan, GreaterThanOrEqual))
-        upper = isinstance(filter, (EqualTo, LessThan, LessThanOrEqual))
-        if column[0] in _TO_SEQ and isinstance(value, int):
-            seq = value + _TO_SEQ[column[0]]
+    def _narrow(self, condition: Condition) -> None:
+        column, kind, value = condition.path[0], condition.kind, condition.value
+        lower = kind in (known.EQUAL, known.GREATER, known.GREATER_EQUAL)
+        upper = kind in (known.EQUAL, known.LESS, known.LESS_EQUAL)
+        if column in _TO_SEQ and isinstance(value, int):
+            seq = value + _TO_SEQ[column]
             if lower:
                 self._first_seq = max(self._first_seq, seq)
             if upper:
-                self._end_seq = min(self._end_seq or seq + 1, seq + 1)
-        elif column[0] == "timestamp" and not self._options.create_time and isinstance(value, datetime):
+                self._end_seq = seq + 1 if self._end_seq is None else min(self._end_seq, seq + 1)
+        elif column == "timestamp" and not self._options.create_time and isinstance(value, datetime):
             moment = value if value.tzinfo is not None else value.astimezone(UTC)
             stamp = int(moment.timestamp() * 1000)
             if lower:
                 self._first_ms = max(self._first_ms or 0, stamp - 1)
             if upper:
-                self._end_ms = min(self._end_ms or stamp + 2, stamp + 2)
+                self._end_ms = stamp + 2 if self._end_ms is None else min(self._end_ms, stamp + 2)
 
     def narrowed(self, origin: FullOrigin, found: Range) -> Range:
+        if not self._reads(found):
+            return replace(found, end=found.start)
         start = max(found.start, self._first_seq)
         end = found.end if self._end_seq is None else min(found.end, self._end_seq)
         if self._first_ms is not None:
@@ -85,3 +137,19 @@ class PushingReader(BatchReader):
         if self._end_ms is not None:
             end = min(end, seq_at(origin, found.topic, found.view, self._end_ms))
         return replace(found, start=start, end=max(start, end))
+
+    def _reads(self, found: Range) -> bool:
+        """Whether a log can have records for the query."""
+        mine = {"topic": found.topic, "partition": found.view.partition}
+        for path, kind, value, negated in self._conditions:
+            if len(path) == 1 and path[0] in mine and kind in (known.EQUAL, known.IN):
+                wanted: tuple[Any, ...] = tuple(value) if kind == known.IN else (value,)
+                if (mine[path[0]] in wanted) == negated and None not in wanted:
+                    return False
+        return True
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        for batch in super().read(partition):
+            rows = kept(batch, self._conditions)
+            if len(rows):
+                yield rows

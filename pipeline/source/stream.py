@@ -27,14 +27,12 @@ from pipeline.options import ReadOptions
 from pipeline.origins import FullOrigin, open_origin
 from pipeline.planning import Range, earliest, gaps_of, starting, wanted, wanted_partitions
 from pipeline.source.batch import SplitPartition, on_gap_of, read_partition
-from pipeline.source.typed import Typed
 from pipeline.split_reader import fail_on_gap
 from pipeline.splits import even_splits_of
 from pipeline.view import LogView
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql.types import StructType
 
 #: The most seqs that a task of a stream reads.
 TASK_SEQS = 100_000
@@ -43,13 +41,12 @@ TASK_SEQS = 100_000
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The reader of one stream. It lives in the driver while the query runs."""
 
-    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+    def __init__(self, options: ReadOptions) -> None:
         if options.path:
             raise BadOption("A stream needs a broker (url): a path does not get new records.")
         if options.ending is not None or options.ending_ts is not None:
             raise BadOption("A stream has no end: endingOffsets and endingTimestamp are for batch reads.")
         self._options = options
-        self._typed = Typed.of(schema, options)
         #: The offsets where Trigger.AvailableNow stops.
         self._target: Offsets | None = None
         self._delay = Delay(options.min_records, options.max_delay_ms)
@@ -117,7 +114,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_partition(self._options, self._typed, partition)
+        return read_partition(self._options, partition)
 
     def commit(self, end: Any) -> None:
         """Does nothing: see the module."""

@@ -71,7 +71,7 @@ def test_headers_contain_meta_and_node(spark: SparkSession, filled: SmallSegment
 def test_values_are_parsed_into_typed_columns(spark: SparkSession, broker: SmallSegments) -> None:
     broker.client.append("typed", [{"n": 1, "s": "a"}, {"n": "no number"}, [1], {"s": "b", "more": 2}])
     frame = read(spark, broker, "typed", valueSchema="n int, s string")
-    rows = frame.orderBy("seq").select("n", "s", "_corrupt").collect()
+    rows = frame.orderBy("seq").select("n", "s", "_corrupt_record").collect()
     assert [tuple(row) for row in rows] == [
         (1, "a", None),
         (None, None, '{"n":"no number"}'),
