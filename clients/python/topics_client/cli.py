@@ -43,6 +43,7 @@ _COMMANDS: dict[str, tuple[str, str, str | None]] = {
     "restore": ("backup", "restore", _BACKUPS),
     "consumers": ("consumers", "consumers", None),
     "routers": ("routers", "routers", None),
+    "schema": ("schema", "schema", None),
     "bench": ("bench", "bench", None),
     "context": ("context", "context", None),
     "completion": ("completion", "completion", None),
