@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from pipeline.frames import BINARY, HAS_NODE, HAS_TAG, Array, Frames, gathered, pieces
 from pipeline.schema import CREATE_TIME, HEADERS, LOG_APPEND_TIME, TIMESTAMP, arrow_schema, ddl_of
-from pipeline.values import DROP_MALFORMED, FAIL_FAST, Tally, Texts, ValueShape, parse, refuse
+from pipeline.values import DROP_MALFORMED, FAIL_FAST, Parsed, Tally, Texts, ValueShape, parse, refuse
 from storage.format import CT, DATA, DELIVER_AT, META, OPENING, PLAIN_OVERHEAD, SURE_ENDS, H, data_end, is_binary
 
 #: Fields that may follow data and meta.
@@ -138,6 +138,8 @@ def from_frames(frames: Frames, topic: str, partition: int, shape: Shape, tally:
     binary = (frames.flags & BINARY) != 0
     starts = frames.bodies + np.where(binary, _PLAIN_BINARY.itemsize, len(DATA))
     ends = np.where(binary, frames.ends, frames.ends - 1)
+    if (batch := _only_values(frames, data, binary, starts, ends, topic, partition, shape, tally)) is not None:
+        return batch
     odd = _more_than_data(data, frames, binary)
     values: pa.Array | None = None
     if not len(odd):
@@ -162,6 +164,40 @@ def from_frames(frames: Frames, topic: str, partition: int, shape: Shape, tally:
 
     stored = _Stored(frames.seqs, frames.stamps, keys, nodes, values, bodies)
     return _batch(stored, texts, topic, partition, shape, tally)
+
+
+def _only_values(
+    frames: Frames,
+    data: bytes,
+    binary: Array,
+    starts: Array,
+    ends: Array,
+    topic: str,
+    partition: int,
+    shape: Shape,
+    tally: Tally | None,
+) -> pa.RecordBatch | None:
+    """A batch of typed columns, made without looking for what a body has beside data. None: it cannot be made so.
+
+    If a body has more, what is taken for its data ends behind the data, and is not JSON: a comma follows a value.
+    """
+    values = shape.values
+    if values is None or not shape.columns or binary.any() or shape.wants("key", "value", "meta", "headers"):
+        return None
+    if shape.create_time and shape.wants("timestamp"):
+        return None
+    texts = Texts(data, starts.astype(np.uint64), ends.astype(np.uint64), np.ones(len(frames), np.bool_))
+    if not len(frames) or not parse(values, texts.first()).is_json:
+        return None
+    parsed = parse(values, texts)
+    if not parsed.is_json:
+        return None
+
+    def nodes() -> pa.Array:
+        return _optional(data, frames.nodes, frames.tags, (frames.flags & HAS_NODE) != 0, pa.string())
+
+    stored = _Stored(frames.seqs, frames.stamps, nodes, nodes, None, _Bodies(0))
+    return _batch(stored, texts, topic, partition, shape, tally, parsed)
 
 
 def _more_than_data(data: bytes, frames: Frames, binary: Array) -> Array:
@@ -263,12 +299,18 @@ class _Stored(NamedTuple):
 
 
 def _batch(
-    stored: _Stored, texts: Texts, topic: str, partition: int, shape: Shape, tally: Tally | None
+    stored: _Stored,
+    texts: Texts,
+    topic: str,
+    partition: int,
+    shape: Shape,
+    tally: Tally | None,
+    parsed: Parsed | None = None,
 ) -> pa.RecordBatch:
     made: dict[str, pa.Array] = {}
     dropped: Array | None = None
     if (values := shape.values) is not None:
-        parsed = parse(values, texts)
+        parsed = parsed or parse(values, texts)
         made |= zip((each.name for each in values.fields()), parsed.arrays, strict=True)
         if parsed.bad.any():
             if tally is not None:

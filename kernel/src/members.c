@@ -10,7 +10,8 @@ typedef struct {
 
 static inline void skip_spaces(Text *text)
 {
-    while (text->at < text->end && (*text->at == ' ' || *text->at == '\n' || *text->at == '\r' || *text->at == '\t')) text->at++;
+    /* Most often there is none. */
+    while (text->at < text->end && *text->at <= ' ' && (*text->at == ' ' || *text->at == '\n' || *text->at == '\r' || *text->at == '\t')) text->at++;
 }
 
 static inline bool next_is(Text *text, uint8_t byte)

@@ -108,6 +108,10 @@ class Texts(NamedTuple):
         valid = array.is_valid().to_numpy(zero_copy_only=False)
         return cls(memoryview(data) if data is not None else b"", borders[:-1], borders[1:], valid)
 
+    def first(self) -> Texts:
+        """Only the first of them."""
+        return Texts(self.data, self.starts[:1], self.ends[:1], self.valid[:1])
+
     def text(self, row: int) -> str:
         """One of them. Bytes that are not text are replaced."""
         return bytes(memoryview(self.data)[int(self.starts[row]) : int(self.ends[row])]).decode("utf-8", "replace")
@@ -125,6 +129,8 @@ class Parsed(NamedTuple):
 
     arrays: list[pa.Array]
     bad: Numbers
+    #: Whether each text is JSON, or there is none.
+    is_json: bool
 
 
 def parse(shape: ValueShape, texts: Texts) -> Parsed:
@@ -143,7 +149,7 @@ def parse(shape: ValueShape, texts: Texts) -> Parsed:
         arrays = [each.take(rows) for each in arrays]
     if shape.corrupt:
         arrays.append(_corrupt(texts, bad))
-    return Parsed(arrays, bad)
+    return Parsed(arrays, bad, bool((kinds != JsonKind.NONE).all()))
 
 
 def _corrupt(texts: Texts, bad: Numbers) -> pa.Array:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from pipeline.batches import Row, Shape, from_frames, from_rows
 from pipeline.frames import FrameDamaged, decode
+from pipeline.values import value_shape
 from storage.format.checksum import checksum
 from storage.format.meta import with_meta
 from storage.format.segment_frame import APPEND, DELETED, HEADER, HEADER_SIZE, LIVE
@@ -16,6 +17,16 @@ from storage.log.encode import BINARY
 from tests.support.bodies import binary_body
 
 TOPIC = 7
+VALUES = [
+    b'{"a":1,"b":"x"}',
+    b'{"b":{"data":1,"meta":2}}',
+    b'{"a":"x"}',
+    b"[1]",
+    b'"text"',
+    b"5",
+    b"null",
+    b'{"a" : 2 }',
+]
 
 
 def frame(
@@ -176,3 +187,23 @@ def test_too_short_body_is_an_error() -> None:
     found, _, _ = decode(frame(1) + frame(2, data=b'{"dat'), TOPIC, 0, 3)
     with pytest.raises(ValueError, match="truncated"):
         from_frames(found, "t", 0, Shape())
+
+
+@given(st.lists(st.tuples(st.sampled_from(["", "meta", "binary", "created"]), st.sampled_from(VALUES)), max_size=6))
+def test_requested_columns_are_the_same_for_bodies_of_every_kind(rows: list[tuple[str, bytes]]) -> None:
+    data = b""
+    for seq, (kind, value) in enumerate(rows, 1):
+        body = b'{"data":' + value + {"meta": b',"meta":{"m":1}', "created": b',"ct":7'}.get(kind, b"") + b"}"
+        raw = kind == "binary"
+        data += frame(seq, b"node", b"tag", binary_body(value) if raw else body, flags=BINARY if raw else 0)
+    frames, _, _ = decode(data, TOPIC, 0, len(rows) + 1)
+    typed = value_shape("a int, b string", [])
+    whole = from_frames(frames, "t", 0, Shape(values=typed))
+    bad = whole.column("_corrupt_record").to_pylist()
+    for columns in (("seq", "a"), ("b", "node", "_corrupt_record"), ("value", "b"), ("timestamp", "a", "b")):
+        found = from_frames(frames, "t", 0, Shape(values=typed.only(columns), columns=columns))
+        assert found.schema.names == list(columns)
+        for name in columns:
+            # A misfit in a column that is not requested does not matter.
+            pairs = zip(found.column(name).to_pylist(), whole.column(name).to_pylist(), bad, strict=True)
+            assert all(one == other for one, other, text in pairs if text is None)
