@@ -389,8 +389,8 @@ def _check_columns(topic: str, last: Manifest | None, job: Job) -> None:
     """Raises BadOption if the topic is already exported with other typed columns: readers expect one schema."""
     if last is not None and last.values != _columns_of(job):
         raise BadOption(
-            f"{topic} is exported with the typed columns {last.values or '(none)'}, and the given --value-schema makes "
-            f"{_columns_of(job) or '(none)'}. A topic's export has the same columns in all files: give the same, or "
+            f"{topic}: it is exported with the typed columns {last.values or '(none)'}, and the given --value-schema "
+            f"makes {_columns_of(job) or '(none)'}. All files of a topic have the same columns: give the same, or "
             "export to another --to."
         )
 

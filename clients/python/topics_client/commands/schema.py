@@ -86,7 +86,7 @@ def infer(
 
 
 def _told(found: Inference) -> str:
-    odd = f"; {found.others:,} are not, and will be malformed" if found.others else ""
+    odd = f"; other values, which will be malformed: {found.others:,}" if found.others else ""
     return f"{found.objects:,} values are objects{odd}."
 
 
