@@ -38,10 +38,12 @@ _LOOK_S = 0.1
 
 
 def settings_of(settings: Settings, role: Role) -> Settings:
-    """The settings of a cell, of those of the set: its own directory and Kafka port."""
+    """The settings of a cell, of those of the set or node: its own directory and Kafka port. No setting says how many
+    cells a cluster has."""
     assert role.cell is not None
     return settings.model_copy(
         update={
+            "cells": role.count,
             "data_dir": Path(cell_folder(str(settings.data_dir.absolute()), role.cell)),
             "port_file": None,
             "kafka_port": role.kafka_ports[role.cell] if role.kafka_ports else None,

@@ -323,7 +323,7 @@ class Engine:
             now_ms=self.runtime.now_from,
             progress=self._set_progress,
             cold=open_tier(self._cold_store, self.options, self.fs, self.path, self.cluster_id),
-            unpacked=copied,
+            unpacked=copied or self.options.plain_segments,
         )
         if is_due(self.fs, self.path, found.shards, loaded, shards):
             now_ms = self.now_ms()

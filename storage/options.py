@@ -49,6 +49,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     synced is older."""
     sync_leases: bool = False
     """Of a cell in a bucket: durable leases, and what ends them, are synced before the answer, whatever the class."""
+    plain_segments: bool = False
+    """Of a cell in a bucket: no segment is packed, whatever the snapshot says. A base has each as plain .data."""
+    new_epochs: bool = False
+    """At the start, every topic gets a new epoch: readers may have seen more of it than is here."""
     sync_point_bytes: int = MIB
     sync_point_ms: int = 1000
     snapshot_interval_ms: int = 60_000

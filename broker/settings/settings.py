@@ -24,6 +24,7 @@ from storage.bucket import parse_location
 
 MIB = 1 << 20
 MAX_NODE_NAME = 64
+_SECRET_CHARS = 32
 _HELP_WIDTH = 100
 _INDENT = " " * 6
 
@@ -108,6 +109,19 @@ def _split_host(given: dict[str, Any]) -> dict[str, Any]:
     return {"port": port, **given, "host": name[1:-1] if bracketed else name}
 
 
+_Secret = Annotated[SecretStr, Field(min_length=_SECRET_CHARS)]
+
+
+def _long(value: Any) -> Any:
+    """The secret of a cluster. Its text is never repeated."""
+    text = value.get_secret_value() if isinstance(value, SecretStr) else value
+    if isinstance(text, str) and len(text) < _SECRET_CHARS:
+        raise ValueError(
+            f"it has {len(text)} characters, and needs {_SECRET_CHARS} or more; make one with: openssl rand -hex 32"
+        )
+    return value
+
+
 def _bucket_url(value: Any) -> Any:
     """Check the form of a bucket's address. The address itself is never shown: it may contain a credential."""
     if isinstance(value, str):
@@ -161,7 +175,7 @@ class Settings(StorageSettings):
     advertised: Annotated[Advertised | None, NoDecode, BeforeValidator(_advertised)] = Field(
         None, description="host:port at which HTTP clients reach a node of a cluster; unset = where it listens."
     )
-    cluster_secret: Annotated[SecretStr, Field(min_length=32)] | None = Field(
+    cluster_secret: Annotated[_Secret | None, BeforeValidator(_long)] = Field(
         None,
         description="Secret of 32 characters or more that all nodes of a cluster share; it makes their certificates.",
     )

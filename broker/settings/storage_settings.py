@@ -17,7 +17,7 @@ from storage.records import MAX_CELLS
 _OPTIONS = Options()
 
 #: Options that depend on what the process is.
-_NOT_SET_HERE = frozenset({"cell", "put_interval_ms", "slot_lag_ms", "sync_leases"})
+_NOT_SET_HERE = frozenset({"cell", "put_interval_ms", "slot_lag_ms", "sync_leases", "plain_segments", "new_epochs"})
 
 Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(ge=1)]

@@ -21,17 +21,25 @@ from storage.bucket.base import (
     read_base,
 )
 from storage.bucket.checks import ClockWrong, StoreBroken, check_clock, check_slot
-from storage.bucket.cluster import Cluster, NoCluster, found, read_cluster
+from storage.bucket.cluster import Cluster, NoCluster, found, read_cluster, read_record, revise
 from storage.bucket.driver import Bucket, Driver, open_bucket
 from storage.bucket.keys import sign
 from storage.bucket.location import Location, open_location, parse_location
 from storage.bucket.log_file import Body, SlotFileSystem, lay_out
 from storage.bucket.probe import StoreRefused, probe
-from storage.bucket.requests import Steps, Unanswered, delete, get_patiently
+from storage.bucket.quiet import signs_of_life
+from storage.bucket.requests import (
+    Steps,
+    Unanswered,
+    delete,
+    get_patiently,
+    names_patiently,
+    stat_patiently,
+)
 from storage.bucket.signs import TTL_S, OwnTime, forget_signs, show_first, show_signs
 from storage.bucket.slot import ANYONE, DamagedSlot, Seal
 from storage.bucket.slots import Fenced, GivenUp, Slots
-from storage.bucket.takeover import Candidate, CellMissing, Taken, begin_cell, read_cell, take_over
+from storage.bucket.takeover import Candidate, CellMissing, Reading, Taken, begin_cell, read_cell, take_over
 from storage.bucket.times import SECONDS, RequestTimes
 
 __all__ = [
@@ -57,6 +65,7 @@ __all__ = [
     "Named",
     "NoCluster",
     "OwnTime",
+    "Reading",
     "RequestTimes",
     "Seal",
     "SlotFileSystem",
@@ -77,6 +86,7 @@ __all__ = [
     "head_of",
     "keys",
     "lay_out",
+    "names_patiently",
     "newest_head",
     "open_bucket",
     "open_location",
@@ -87,8 +97,12 @@ __all__ = [
     "read_base",
     "read_cell",
     "read_cluster",
+    "read_record",
+    "revise",
     "show_first",
     "show_signs",
     "sign",
+    "signs_of_life",
+    "stat_patiently",
     "take_over",
 ]

@@ -15,6 +15,7 @@ from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
+from storage.bucket.reasons import reason
 from storage.bucket.requests import Create, Delete, Get, GetMany, Names, Put, Request, Stat, Unanswered, Wait
 from storage.bucket.times import RequestTimes
 from storage.platform import Clock
@@ -208,4 +209,4 @@ def _duration(seconds: float) -> str:
 
 def _unanswered(error: Exception) -> Unanswered:
     """Without the store's text, which may repeat a credential."""
-    return Unanswered(type(error).__name__)
+    return Unanswered(reason(error))

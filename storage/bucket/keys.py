@@ -1,7 +1,9 @@
 """Names of the objects of a cluster in its bucket. Every object but a sign of life is created once and never changed.
 
-    cluster                                             what the cluster is
+    cluster, cluster.<n>                                what the cluster is; the highest number counts
     nodes/<nonce>                                       the sign of life of a process
+    members/<node>                                      that of a node (`broker.cluster`)
+    plan/<number>                                       what operators want of the nodes (`broker.cluster`)
     <cell>/log/<slot>                                   the log
     <cell>/base/<number>                                heads of bases
     <cell>/manifest/<number>.<nonce>.<attempt>                 what a base consists of
@@ -16,6 +18,13 @@ from __future__ import annotations
 from typing import Final
 
 CLUSTER: Final = "cluster"
+NODES: Final = "nodes/"
+MEMBERS: Final = "members/"
+PLAN: Final = "plan/"
+
+
+def cluster(revision: int) -> str:
+    return f"{CLUSTER}.{revision}" if revision else CLUSTER
 
 
 def slot(cell: str, number: int) -> str:
@@ -35,4 +44,4 @@ def format_file(cell: str, nonce: str) -> str:
 
 
 def sign(nonce: str) -> str:
-    return f"nodes/{nonce}"
+    return f"{NODES}{nonce}"

@@ -111,6 +111,14 @@ def get_patiently(key: str, for_s: float = 30.0) -> Steps[bytes | None]:
     return (yield from patiently(Get(key), (yield from now()) + for_s))
 
 
+def stat_patiently(key: str, for_s: float = 30.0) -> Steps[float | None]:
+    return (yield from patiently(Stat(key), (yield from now()) + for_s))
+
+
+def names_patiently(prefix: str, for_s: float = 30.0) -> Steps[list[str]]:
+    return (yield from patiently(Names(prefix), (yield from now()) + for_s))
+
+
 def patiently(
     request: Create | Get | GetMany | Put | Delete | Stat | Names, until: float, pause_s: float = 0.1
 ) -> Steps[Any]:

@@ -62,6 +62,8 @@ class Candidate(msgspec.Struct, frozen=True):
     address: str = ""
     #: The id of the local directory that it makes if it does not go on with the one of the owner before.
     directory: str = ""
+    #: How far its generation is above the one before.
+    ahead: int = 1
 
     def seal(self, slot: int, generation: int) -> Seal:
         return Seal(slot, generation, self.nonce, self.node, self.address, self.directory)
@@ -85,6 +87,18 @@ class Taken(msgspec.Struct, frozen=True):
     def former(self) -> set[str]:
         """The nonces of processes that have owned the cell before."""
         return {each.nonce for each in self.recent_seals} - {self.seal.nonce}
+
+
+class Reading(msgspec.Struct, frozen=True):
+    """What is in the bucket of a cell, as a process would find it that took the cell over now."""
+
+    base: Base
+    #: The data slots from the base's redo slot on, in order.
+    log: tuple[Slot, ...]
+    #: The last seal.
+    owner: Seal
+    #: The first slot that is missing.
+    end: int
 
 
 class Log(msgspec.Struct):
@@ -141,7 +155,7 @@ def take_over(
         at_least = found.base
 
 
-def read_cell(cell: str, give_up_s: float = 30.0) -> Steps[tuple[Base, list[Slot]]]:
+def read_cell(cell: str, give_up_s: float = 30.0) -> Steps[Reading]:
     """The newest base, and the data slots from its redo slot up to the first one that is absent: what a process would
     find that took the cell over now. The cell may have a living owner, who goes on.
 
@@ -160,7 +174,7 @@ def read_cell(cell: str, give_up_s: float = 30.0) -> Steps[tuple[Base, list[Slot
             continue
         until = (yield from now()) + give_up_s
         if (yield from patiently(Get(keys.head(cell, head.number + 2)), until)) is None:
-            return base, log.data
+            return Reading(base, tuple(log.data), log.owner, log.end)
         at_least = head.number + 2
 
 
@@ -213,7 +227,9 @@ def _attempt(
             directory = (
                 judged.directory if judged.directory and holds_lock_of(judged.directory) else candidate.directory
             )
-            next = msgspec.structs.replace(candidate, directory=directory).seal(log.end, judged.generation + 1)
+            next = msgspec.structs.replace(candidate, directory=directory).seal(
+                log.end, judged.generation + candidate.ahead
+            )
             try:
                 yield from create_slot(cell, log.end, encode_seal(next), give_up_s)
             except Fenced:

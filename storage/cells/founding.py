@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import secrets
 import uuid
+from collections.abc import Callable
 
 import msgspec
 
 from storage.bucket import (
+    Bucket,
     Candidate,
     Cluster,
     Driver,
@@ -46,7 +48,16 @@ def cell_name(cell: int) -> str:
     return f"cell-{cell:02d}"
 
 
-def make_cluster(location: Location, cells: int) -> MadeCluster:
+Progress = Callable[[str, int, int], None]
+
+
+def make_cluster(
+    location: Location,
+    cells: int,
+    progress: Progress = lambda what, done, total: None,
+    *,
+    open_store: Callable[[Location], Bucket] | None = None,
+) -> MadeCluster:
     """Make a cluster of this many cells, with no data.
 
     Raises OpenError if there is one, or if cells of one hold data; StoreRefused if the store does not do what is
@@ -54,11 +65,15 @@ def make_cluster(location: Location, cells: int) -> MadeCluster:
     """
     if not 1 <= cells <= MAX_CELLS:
         raise InvalidRequest(f"A cluster has 1 to {MAX_CELLS} cells.", field="cells")
-    nonce, driver = secrets.token_hex(16), Driver(open_location(location), SystemClock())
+    open_store = open_store or open_location
+    nonce, driver = secrets.token_hex(16), Driver(open_store(location), SystemClock())
     try:
+        progress("looking for an earlier cluster", 0, 1)
         driver.run(_refuse_used(location, cells))
-        probe(lambda: open_location(location), "probe", nonce)
+        progress("checking the store", 0, 1)
+        probe(lambda: open_store(location), "probe", nonce)
         for cell in range(cells):
+            progress("making cells", cell, cells)
             driver.run(begin_cell(cell_name(cell), Candidate("init", nonce), new_format(shards=1)))
         mine = uuid.uuid4().hex
         made = driver.run(found(location, mine, cells))

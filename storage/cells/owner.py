@@ -159,7 +159,7 @@ class CellOwner:
         self._behind: list[tuple[int, tuple[int, int]]] = []
         self._behind_bytes = 0
         self._directory = LocalDirectory(root, cell, candidate.nonce, self._clock)
-        self._objects = _Objects(self._driver)
+        self._objects = BucketObjects(self._driver)
         #: Where the log of the directory goes on behind the last slot; None: nowhere.
         self._tail: tuple[int, int] | None = None
         #: The takeover is over.
@@ -173,6 +173,8 @@ class CellOwner:
         self.state = State.NEW
         #: Bases put, objects deleted that bases superseded, and objects deleted that nothing led to, since the start.
         self.bases = 0
+        #: `close` has given the cell away.
+        self.released = False
         self.deleted = 0
         self.swept = 0
         self._next_sweep_ns = 0
@@ -189,6 +191,7 @@ class CellOwner:
             segment_pack_bytes=0,
             put_interval_ms=PUT_INTERVAL_MS if options.put_interval_ms is None else options.put_interval_ms,
             sync_leases=True,
+            plain_segments=True,
         )
         files = SlotFileSystem(UnsyncedFileSystem(), root, self)
         self.engine = Engine(root, wanted, fs=files, clock=self._clock)
@@ -599,6 +602,7 @@ class CellOwner:
         with self._slots_lock:
             try:
                 self._driver.run(self._slots.give_to(successor))
+                self.released = True
                 self._driver.run(delete(sign(self._candidate.nonce)))
             except (Fenced, GivenUp, Unanswered) as error:
                 _log.warning("cell_not_given", cell=self._cell, error=type(error).__name__)
@@ -613,7 +617,7 @@ class CellOwner:
         self._directory.release()
 
 
-class _Objects:
+class BucketObjects:
     """As `storage.backup.bases.Objects`."""
 
     def __init__(self, driver: Driver) -> None:

@@ -1,4 +1,4 @@
-"""`python -m storage backup|restore|cells init|cluster init`: for data that no broker runs on."""
+"""`python -m storage backup|restore|cells init|cluster …`: for data that no broker runs on."""
 
 from __future__ import annotations
 
@@ -14,12 +14,16 @@ import structlog
 
 from storage.backup import Summary
 from storage.backup.restoring import Restored, restore
-from storage.bucket import GivenUp, Location, StoreRefused, Unanswered, parse_location
+from storage.bucket import GivenUp, StoreRefused, Unanswered
+from storage.cells.adopting import Adopted
 from storage.cells.backing_up import back_up_set, is_backup_of_set, restore_set
-from storage.cells.founding import MadeCluster, make_cluster
+from storage.cells.exporting import Exported
+from storage.cells.founding import MadeCluster
+from storage.cells.importing import Imported
 from storage.cells.making import MadeSet, make_set
 from storage.engine import Engine
 from storage.errors import AlreadyLocked, InvalidRequest, OpenError, StorageError
+from storage.offline import cluster
 from storage.options import Options
 from storage.platform import PosixFileSystem, read_set
 from storage.segments.tiering import open_store
@@ -29,7 +33,7 @@ OK, WRONG, USAGE = 0, 1, 2
 _SHOWN_HEADS = 20
 
 #: What a command has done; lists are by cell.
-Done: TypeAlias = "Summary | Restored | MadeSet | MadeCluster | list[Summary] | list[Restored]"
+Done: TypeAlias = "Summary | Restored | MadeSet | cluster.Done | list[Summary] | list[Restored]"
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # pyright: ignore[reportPrivateUsage]
 
 
@@ -72,17 +76,7 @@ def add_to(commands: Commands) -> None:
     )
     init.add_argument("directory", metavar="DIR", help="the data directory")
     init.add_argument("--cells", type=int, required=True, metavar="N", help="the number of cells: 2 or more")
-    cluster = commands.add_parser("cluster", help="work on clusters", description="Work on clusters.")
-    found = cluster.add_subparsers(required=True, metavar="init").add_parser(
-        "init",
-        help="make a cluster in a bucket",
-        description="Check that the store does what a cluster needs, and make a cluster without data. The number of "
-        "cells is fixed from then on. An interrupted run is completed by the same command. Credentials come from the "
-        "environment, like those of the cold store.",
-    )
-    found.add_argument("directory", metavar="URL", help="s3://bucket/prefix, gs://bucket/prefix or az://bucket/prefix")
-    found.add_argument("--cells", type=int, required=True, metavar="N", help="the number of cells: twice the nodes")
-    found.add_argument("--json", action="store_true", help="one JSON object instead of sentences")
+    cluster.add_to(commands)
     for command in (take, make, init):
         command.add_argument("--cold-dir", default="", metavar="PLACE", help="the cold store: a path or a URL")
         command.add_argument("--json", action="store_true", help="one JSON object instead of sentences")
@@ -99,7 +93,7 @@ def run(arguments: argparse.Namespace) -> int:
         elif arguments.command == "cells":
             done = asyncio.run(_make_set(arguments))
         elif arguments.command == "cluster":
-            done = make_cluster(_location(arguments.directory), arguments.cells)
+            done = cluster.run(arguments, progress)
         else:
             done = asyncio.run(_restore(arguments, progress))
     except InvalidRequest as error:
@@ -108,7 +102,7 @@ def run(arguments: argparse.Namespace) -> int:
         hint = "" if arguments.command != "backup" else " For a running broker, use `topics backup BACKUP`."
         return _complain(progress, arguments, error.message + hint, "in_use", WRONG)
     except (StoreRefused, Unanswered, GivenUp) as error:
-        message = str(error) if isinstance(error, StoreRefused) else "The store does not answer"
+        message = str(error) if isinstance(error, StoreRefused) else f"The store does not answer ({error})"
         return _complain(progress, arguments, f"{message}.", "store", WRONG)
     except StorageError as error:
         return _complain(progress, arguments, error.message, error.code, WRONG)
@@ -171,13 +165,6 @@ async def _make_set(arguments: argparse.Namespace) -> MadeSet:
     )
 
 
-def _location(url: str) -> Location:
-    try:
-        return parse_location(url)
-    except ValueError as error:
-        raise ValueError(f"URL: {error}") from None
-
-
 def _absolute(path: str) -> str:
     return os.path.abspath(path)
 
@@ -191,11 +178,8 @@ def sentences(done: Done) -> str:
             f"{done.directory} is a set of {done.cells} cells. Its {done.topics} topics are in cell 0.\n"
             f"Start the broker with TOPICS_CELLS={done.cells}."
         )
-    if isinstance(done, MadeCluster):
-        return (
-            f"{done.url} is a cluster of {done.cells} cells.\n"
-            f"Start a broker on each node with TOPICS_CLUSTER_URL={done.url}."
-        )
+    if isinstance(done, MadeCluster | Adopted | Imported | Exported):
+        return cluster.sentences(done)
     if isinstance(done, Summary):
         lines = [
             f"Backup {done.number} is in {done.directory}.",
@@ -243,6 +227,11 @@ class _Progress:
         if self._live and line != self._shown:
             self._shown = line
             print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
+
+    def tell(self, sentence: str) -> None:
+        """Show a sentence, also if stderr is no terminal."""
+        self.clear()
+        print(sentence, file=sys.stderr, flush=True)
 
     def clear(self) -> None:
         if self._live and self._shown:

@@ -130,7 +130,8 @@ class ClusterCopies:
 
     def _cell(self, cell: int, scratch: str) -> StoppedDirectory:
         name = f"cell-{cell:02d}"
-        base, slots = _answered(self._driver, read_cell(name), name)
+        found = _answered(self._driver, read_cell(name), name)
+        base, slots = found.base, found.log
         root = f"/{self._location.scheme}/{self._location}/{name}".replace(f"{self._location.scheme}://", "", 1)
         root = f"{root}@{base.head.number:x}"
         manifest = base.manifest

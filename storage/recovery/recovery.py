@@ -20,7 +20,7 @@ from storage.format import SnapshotDamaged, SnapshotUnsupported
 from storage.log import position, split
 from storage.options import Options, Recovery
 from storage.platform import FileSystem, ShardTrust, layout, read_laid_out
-from storage.records import Durability, LossCause
+from storage.records import CELL_SHIFT, Durability, LossCause, cell_of
 from storage.recovery.log_end import LogEnd, find_end
 from storage.recovery.reconcile import reconcile_consumers, reconcile_jobs, reconcile_routers
 from storage.recovery.repair import repair
@@ -143,9 +143,13 @@ def recover(
         _unpack(catalog)
     reconcile_segments(store, catalog, redo, clean=clean)
     catalog.usage.replaying = False
-    losses, renewed = _reconcile_heads(catalog, salvage, trust)
+    recovered_ms = now_ms(last_ts)
+    if options.new_epochs:
+        # None that others have used since: as long as they used fewer than a thousand a second.
+        catalog.see_id(cell_of(catalog.next_topic_id) << CELL_SHIFT | recovered_ms)
+    losses, renewed = _reconcile_heads(catalog, salvage, trust, all_epochs=options.new_epochs)
     volatile = _reconcile_projections(catalog, clean=clean)
-    _renew_remembered(catalog, options, last_ts, now_ms(last_ts))
+    _renew_remembered(catalog, options, last_ts, recovered_ms)
     progress(1.0)
     return Recovered(
         catalog,
@@ -288,9 +292,10 @@ def _check_beginning(ends: list[LogEnd], loaded: Loaded) -> None:
 
 
 def _reconcile_heads(
-    catalog: Catalog, salvage: Salvage | None, trust: ShardTrust
+    catalog: Catalog, salvage: Salvage | None, trust: ShardTrust, *, all_epochs: bool
 ) -> tuple[dict[int, list[LossRange]], list[int]]:
-    """Announce as lost the seqs that may have been assigned and do not exist."""
+    """Announce as lost the seqs that may have been assigned and do not exist. `all_epochs`: every topic gets a new
+    epoch."""
     losses: dict[int, list[LossRange]] = {}
     renewed: list[int] = []
     for topic in catalog.topics.values():
@@ -308,7 +313,7 @@ def _reconcile_heads(
             losses[log.topic_id] = found
         if log.ephemeral:
             log.written_out(log.head)
-        if salvage is not None and log.shard in salvage.shards:
+        if all_epochs or (salvage is not None and log.shard in salvage.shards):
             _renew_epoch(catalog, log)
             renewed.append(log.topic_id)
     if salvage is not None:

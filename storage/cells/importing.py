@@ -1,0 +1,220 @@
+"""Makes a cluster of the data of one machine: `python -m storage cluster import DIR URL`.
+
+    start each engine → stop it, with its last snapshot as the base of the cell → create the rest of its log as slots →
+    release the cell → create the object `cluster`
+
+Nothing is lost, and nothing begins anew: seqs, epochs, groups, and leases, also those that are not durable, are as a
+clean stop leaves them. The number of cells is that of the set; one engine becomes one cell. The directory is as after
+a start and a stop.
+
+The object `cluster` is created last. A run that was interrupted leaves cells that no node starts on; the command then
+says how to go on.
+
+Source: docs/cluster.md#from-one-machine-and-back.
+"""
+
+from __future__ import annotations
+
+import secrets
+import uuid
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any, Final
+
+import msgspec
+
+from storage.backup.bases import BaseTarget
+from storage.bucket import (
+    ANYONE,
+    Bucket,
+    Candidate,
+    Driver,
+    Location,
+    Manifest,
+    NoCluster,
+    Slots,
+    begin_cell,
+    found,
+    get_patiently,
+    keys,
+    open_location,
+    probe,
+    put_base,
+    read_cluster,
+)
+from storage.cells.founding import Progress, cell_name
+from storage.cells.owner import BucketObjects
+from storage.engine import Engine
+from storage.errors import OpenError
+from storage.log import split
+from storage.options import Options
+from storage.platform import (
+    PosixFileSystem,
+    SystemClock,
+    cell_folder,
+    layout,
+    new_format,
+    open_set,
+    read_set,
+    take_lock,
+)
+from storage.state import COLD
+
+#: The most bytes of the log in one slot.
+SLOT_BYTES: Final = 8 << 20
+
+
+class Imported(msgspec.Struct, frozen=True, kw_only=True):
+    """What was made. `records`: that are there; `copied_bytes`: to the bucket."""
+
+    directory: str
+    url: str
+    cluster_id: str
+    cells: int
+    topics: int
+    records: int
+    copied_bytes: int
+
+
+async def import_directory(
+    root: str,
+    location: Location,
+    progress: Progress = lambda what, done, total: None,
+    *,
+    open_store: Callable[[Location], Bucket] = open_location,
+) -> Imported:
+    """Make a cluster of the data directory or set `root`, on which no broker runs.
+
+    Raises OpenError, AlreadyLocked, StoreRefused, Unanswered, GivenUp, OSError and the errors of a start. No cluster is
+    there then, and the directory is as after a start.
+    """
+    fs, nonce = PosixFileSystem(), secrets.token_hex(16)
+    set_ = read_set(fs, root)
+    if set_ is None and not fs.exists(layout.join(root, layout.FORMAT)):
+        raise OpenError(f"{root} is not a data directory: it has no file named {layout.FORMAT}.")
+    cells = 1 if set_ is None else set_.cells
+    lock = None if set_ is None else take_lock(fs, root)
+    topics = records = copied = 0
+    try:
+        if set_ is not None:
+            open_set(fs, root, cells)
+        with closing(Driver(open_store(location), SystemClock())) as driver:
+            progress("checking the store", 0, 1)
+            _refuse_used(driver, location, cells)
+            probe(lambda: open_store(location), "probe", nonce)
+            for cell in range(cells):
+                progress("copying cells", cell, cells)
+                folder = root if set_ is None else cell_folder(root, cell)
+                importer = _Cell(driver, cell_name(cell), nonce, folder)
+                await importer.run(Options(cell=cell, cells=cells) if set_ is not None else Options())
+                topics, records = topics + importer.topics, records + importer.records
+                copied += importer.copied_bytes
+            progress("copying cells", cells, cells)
+            made = driver.run(found(location, uuid.uuid4().hex, cells))
+    finally:
+        if lock is not None:
+            lock.release()
+    return Imported(
+        directory=root,
+        url=made.url,
+        cluster_id=made.cluster_id,
+        cells=made.cells,
+        topics=topics,
+        records=records,
+        copied_bytes=copied,
+    )
+
+
+def _refuse_used(driver: Driver, location: Location, cells: int) -> None:
+    try:
+        there = driver.run(read_cluster(location))
+    except NoCluster:
+        for cell in map(cell_name, range(cells)):
+            if driver.run(get_patiently(keys.head(cell, 0))) is not None:
+                raise OpenError(
+                    f"{location}/{cell} has objects of a cluster or of an import that was interrupted. Use another "
+                    f"prefix, or delete everything below {location} first."
+                ) from None
+    else:
+        raise OpenError(f"{there.url} is a cluster of {there.cells} cells already. Use another prefix.")
+
+
+class _Cell:
+    """Copies one engine."""
+
+    def __init__(self, driver: Driver, name: str, nonce: str, folder: str) -> None:
+        self._driver = driver
+        self._name = name
+        self._nonce = nonce
+        self._folder = folder
+        self.topics = self.records = self.copied_bytes = 0
+
+    async def run(self, options: Options) -> None:
+        options = msgspec.structs.replace(options, wal_shards=1, segment_pack_bytes=0)
+        async with Engine.open(self._folder, options) as engine:
+            self._refuse_cold(engine)
+            self.topics = len(engine.catalog.topics)
+            self.records = sum(topic.log.count for topic in engine.catalog.topics.values())
+            self._driver.run(begin_cell(self._name, Candidate("import", self._nonce), new_format(shards=1)))
+            failed: list[Exception] = []
+            copied: list[bool] = []
+
+            async def last() -> None:
+                try:
+                    await self._put_base(engine)
+                except Exception as error:  # the engine stops in any case
+                    failed.append(error)
+                else:
+                    copied.append(True)
+
+            log = engine.shards[0].log
+            await engine.close(last)
+            if failed:
+                raise failed[0]
+            if not copied or engine.failed_shards:
+                raise OpenError(f"{self._folder} could not be stopped cleanly: a write to it has failed.")
+            self._put_log(log.end_lsn)
+
+    def _refuse_cold(self, engine: Engine) -> None:
+        for topic in engine.catalog.topics.values():
+            for log in topic.logs:
+                if any(each.tier == COLD for each in log.held.manifest.segments):
+                    raise OpenError(
+                        f"{self._folder} has segments in a cold tier, and a cluster has none. Back it up with "
+                        "--include-cold, and import the directory that a restore makes of that."
+                    )
+
+    async def _put_base(self, engine: Engine) -> None:
+        made: list[BaseTarget] = []
+        objects, fs = BucketObjects(self._driver), PosixFileSystem()
+
+        def target(going: Any) -> BaseTarget:
+            made.append(BaseTarget(objects, self._name, f"{self._nonce}-1", (), fs, self._folder, going))
+            return made[0]
+
+        [log_lsn], [instant_lsn] = await engine.backups.take_base(target, clean=True)
+        self._log_from = split(log_lsn)
+        self.copied_bytes = made[0].copied_bytes
+        manifest = Manifest(
+            tuple(made[0].named.values()), (0,), self._log_from, split(instant_lsn), trimmed=0, clean=True
+        )
+        seal = Candidate("import", self._nonce).seal(0, 1)
+        await engine.runtime.run_io(self._driver.run, put_base(self._name, self._nonce, 1, 1, 1, seal, manifest))
+
+    def _put_log(self, end_lsn: int) -> None:
+        """What the log has behind the base, which is little after a clean stop."""
+        fs, slots = PosixFileSystem(), Slots(self._name, Candidate("import", self._nonce).seal(0, 1))
+        last, end = split(end_lsn)
+        number, offset = self._log_from
+        while (number, offset) < (last, end):
+            path = layout.join(layout.shard_dir(self._folder, 0, 1), layout.wal_name(number))
+            if fs.exists(path):
+                with closing(fs.open(path, write=False)) as file:
+                    stop = end if number == last else file.size()
+                    while offset < stop:
+                        data = file.pread(min(SLOT_BYTES, stop - offset), offset)
+                        self._driver.run(slots.append(number, offset, data))
+                        offset += len(data)
+                        self.copied_bytes += len(data)
+            number, offset = number + 1, 0
+        self._driver.run(slots.give_to(ANYONE))
