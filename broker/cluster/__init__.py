@@ -10,13 +10,16 @@ from broker.cluster.members import (
     Held,
     Member,
     cluster_map,
+    planned,
     successor,
     to_leave,
+    to_move,
     to_spread,
     to_take,
     without,
 )
 from broker.cluster.owners import Address, ClusterMap, NodeEntry, NodeState, Owner, OwnersFile, Takeover, write_owners
+from broker.cluster.plan import Plan, newest, order
 from broker.cluster.roll import NameTaken, Roll
 from broker.cluster.standing import WAITING, Standing, read_standing, write_standing
 
@@ -36,16 +39,21 @@ __all__ = [
     "NodeState",
     "Owner",
     "OwnersFile",
+    "Plan",
     "Roll",
     "Standing",
     "Takeover",
     "cluster_map",
     "from_files",
     "from_secret",
+    "newest",
+    "order",
+    "planned",
     "read_node_counts",
     "read_standing",
     "successor",
     "to_leave",
+    "to_move",
     "to_spread",
     "to_take",
     "without",

@@ -16,10 +16,12 @@ import msgspec
 import xxhash
 
 from broker.cluster.owners import Address, ClusterMap, NodeEntry, NodeState, Owner, Takeover
+from broker.cluster.plan import Plan
 from broker.cluster.standing import WAITING, Standing
+from storage.bucket import keys
 
 #: Above these names, one object for each node.
-PREFIX: Final = "members/"
+PREFIX: Final = keys.MEMBERS
 #: A member whose object has not changed for this time is not there.
 SILENT_S: Final = 5.0
 #: A node takes so many cells at a time.
@@ -57,10 +59,13 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     #: Cells that it gives to a node, which starts a process for each.
     offers: dict[int, str] = {}
     version: str = ""
+    #: Formats of the bucket that it reads.
+    formats: tuple[int, ...] = (1,)
 
 
 #: Members that are there, by name; the node itself too.
 Members = Mapping[str, Member]
+_NO_PLAN: Final = Plan()
 
 
 def key(node: str) -> str:
@@ -70,6 +75,14 @@ def key(node: str) -> str:
 def rank(node: str, cell: int) -> int:
     """Breaks ties, in the same way in every node."""
     return xxhash.xxh3_64_intdigest(f"{node}/{cell}".encode())
+
+
+def planned(members: Members, plan: Plan) -> dict[str, Member]:
+    """The members, with those draining that shall be drained, whether they know it yet or not."""
+    return {
+        name: msgspec.structs.replace(each, draining=True) if name in plan.drained and not each.draining else each
+        for name, each in members.items()
+    }
 
 
 def holder(cell: int, members: Members) -> Member | None:
@@ -82,8 +95,9 @@ def holder(cell: int, members: Members) -> Member | None:
     )
 
 
-def to_take(me: str, cells: int, members: Members, suspects: Collection[str] = ()) -> list[int]:
-    """The cells that this node starts processes for now: free ones that fall to it, and those that it is offered.
+def to_take(me: str, cells: int, members: Members, suspects: Collection[str] = (), plan: Plan = _NO_PLAN) -> list[int]:
+    """The cells that this node starts processes for now: free ones that fall to it, and those that it is offered. A
+    free cell goes to its node of the plan, or to the node with the fewest cells.
 
     `suspects`: members that may have ended. Their cells count as free, so that processes get ready for them meanwhile.
     """
@@ -103,7 +117,8 @@ def to_take(me: str, cells: int, members: Members, suspects: Collection[str] = (
     for cell in range(cells):
         if any(cell in each.cells for each in members.values()):
             continue
-        node = min(loads, key=lambda name: (loads[name], rank(name, cell)))
+        wanted = plan.cells.get(cell, "")
+        node = wanted if wanted in loads else min(loads, key=lambda name: (loads[name], rank(name, cell)))
         loads[node] += 1
         if node == me:
             taken.append(cell)
@@ -134,33 +149,57 @@ def to_leave(me: str, members: Members, suspects: Collection[str] = ()) -> list[
     ]
 
 
-def successor(cell: int, me: str, members: Members) -> str | None:
-    """The node that a draining node gives the cell to."""
+def successor(cell: int, me: str, members: Members, plan: Plan = _NO_PLAN) -> str | None:
+    """The node that a draining node gives the cell to: its node of the plan, or the one with the fewest cells."""
     promised = [node for each in members.values() for node in each.offers.values()]
     loads = {
         name: len(each.cells) + promised.count(name)
         for name, each in members.items()
         if name != me and not each.draining
     }
+    if (wanted := plan.cells.get(cell, "")) in loads:
+        return wanted
     return min(loads, key=lambda name: (loads[name], rank(name, cell)), default=None)
 
 
-def to_spread(me: str, cells: int, members: Members) -> tuple[int, str] | None:
-    """A cell that this node gives to another one, because it has at least two more. One at a time in the cluster."""
-    if any(each.offers or each.draining for each in members.values()):
+def to_move(me: str, members: Members, plan: Plan) -> tuple[int, str] | None:
+    """A cell that this node gives to its node of the plan. One at a time at each node."""
+    mine = members[me]
+    if mine.offers:
+        return None
+    for cell, held in sorted(mine.cells.items()):
+        to = members.get(plan.cells.get(cell, me))
+        if held.ready and to is not None and to.node != me and not to.draining:
+            return cell, to.node
+    return None
+
+
+def to_spread(me: str, cells: int, members: Members, plan: Plan = _NO_PLAN) -> tuple[int, str] | None:
+    """A cell that this node gives to another one, because it has at least two more. One at a time in the cluster. A
+    cell whose node of the plan is there is left to the plan."""
+    if any(each.offers or (each.draining and each.cells) for each in members.values()):
         return None
     if sum(held.ready for each in members.values() for held in each.cells.values()) != cells:
         return None
-    loads = {name: len(each.cells) for name, each in members.items()}
-    most = max(loads, key=lambda name: (loads[name], name))
-    least = min(loads, key=lambda name: (loads[name], name))
-    if most != me or loads[most] - loads[least] < 2:
+    takers = {name: each for name, each in members.items() if not each.draining}
+    loads = {name: len(each.cells) for name, each in takers.items()}
+    free = {
+        name: [cell for cell in each.cells if plan.cells.get(cell, "") not in takers] for name, each in takers.items()
+    }
+    most = max((name for name in takers if free[name]), key=lambda name: (loads[name], name), default=None)
+    least = min(takers, key=lambda name: (loads[name], name), default=None)
+    if most != me or least is None or loads[me] - loads[least] < 2:
         return None
-    return min(members[me].cells), least
+    return min(free[me]), least
 
 
 def cluster_map(
-    me: str, cells: int, members: Members, silent: Mapping[str, Member], seen_at_ms: Callable[[str], int]
+    me: str,
+    cells: int,
+    members: Members,
+    silent: Mapping[str, Member],
+    seen_at_ms: Callable[[str], int],
+    plan: Plan = _NO_PLAN,
 ) -> ClusterMap:
     """What the other processes of the node are told. `seen_at_ms`: when the sign of life of a node changed last, in
     milliseconds since 1970."""
@@ -182,6 +221,7 @@ def cluster_map(
             http=member.http,
             seen_at_ms=seen_at_ms(member.node),
             version=member.version,
+            formats=member.formats,
         )
 
     def takeover(cell: int) -> Takeover | None:
@@ -193,8 +233,13 @@ def cluster_map(
         standing = first.cells[cell].standing
         return None if standing is None else Takeover(node=first.node, standing=standing)
 
+    def state(member: Member) -> NodeState:
+        if not member.draining:
+            return NodeState.ALIVE
+        return NodeState.DRAINING if member.cells or member.node not in plan.drained else NodeState.DRAINED
+
     nodes = [
-        *(entry(each, NodeState.DRAINING if each.draining else NodeState.ALIVE) for each in members.values()),
+        *(entry(each, state(each)) for each in members.values()),
         *(entry(each, NodeState.SILENT) for each in silent.values()),
     ]
     return ClusterMap(
@@ -202,6 +247,7 @@ def cluster_map(
         cells=tuple(owner(cell) for cell in range(cells)),
         takeovers=tuple(takeover(cell) for cell in range(cells)),
         nodes=tuple(sorted(nodes, key=lambda each: each.node)),
+        plan=plan,
     )
 
 

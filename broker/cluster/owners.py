@@ -16,6 +16,7 @@ from typing import Final
 
 import msgspec
 
+from broker.cluster.plan import Plan
 from broker.cluster.standing import Standing
 
 _FILE: Final = "owners.json"
@@ -54,10 +55,12 @@ class Takeover(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeState(enum.StrEnum):
-    """`silent`: its sign of life has not changed for a while. `draining`: it gives away its cells and takes none."""
+    """`silent`: its sign of life has not changed for a while. `draining`: it gives away its cells and takes none.
+    `drained`: it has none, and takes none until that is taken back."""
 
     ALIVE = "alive"
     DRAINING = "draining"
+    DRAINED = "drained"
     SILENT = "silent"
 
 
@@ -73,6 +76,8 @@ class NodeEntry(msgspec.Struct, frozen=True, kw_only=True):
     seen_at_ms: int = 0
     #: Its release.
     version: str = ""
+    #: Formats of the bucket that it reads.
+    formats: tuple[int, ...] = (1,)
 
 
 class ClusterMap(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,6 +91,8 @@ class ClusterMap(msgspec.Struct, frozen=True, kw_only=True):
     takeovers: tuple[Takeover | None, ...] = ()
     #: All nodes that are known, also this one, in the order of their names.
     nodes: tuple[NodeEntry, ...] = ()
+    #: What operators wish.
+    plan: Plan = Plan()
 
     def owner(self, cell: int) -> Owner | None:
         """The owner of a cell. None if none is known."""

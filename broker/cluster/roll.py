@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 
 from broker.cluster.members import PREFIX, SILENT_S, Member, key
+from broker.cluster.plan import Plan, newest
 from storage.bucket import Unanswered
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class NameTaken(Exception):
 
 
 class Roll:
-    """See the module. `members`: those that are there, without this node; `silent`: the others."""
+    """See the module. `members`: those that are there, without this node; `silent`: the others. `plan`: the newest."""
 
     def __init__(self, bucket: Bucket, node: str, nonce: str, clock: Callable[[], float] = monotonic) -> None:
         self._bucket = bucket
@@ -66,6 +67,9 @@ class Roll:
         self._suspected_at: dict[str, float] = {}
         #: How long the last round took: members that wait for the store look late.
         self._took_s = 0.0
+        self.plan = Plan()
+        #: When another plan was found.
+        self.planned_at = clock()
 
     async def enter(self, wait_s: float) -> None:
         """Raises NameTaken if another process of this name shows a sign of life within `wait_s`; Unanswered."""
@@ -88,6 +92,7 @@ class Roll:
                 }
                 self._listed_at = now
             await self._show(mine)
+            plan = await self._call(newest, self._bucket, self.plan)
             names = sorted(self._names)
             answers = await asyncio.gather(*(self._call(self._bucket.get, key(name)) for name in names))
         except Unanswered:
@@ -96,6 +101,8 @@ class Roll:
         for name, data in zip(names, answers, strict=True):
             self._note(name, data)
         self._is_blind = False
+        if plan != self.plan:
+            self.plan, self.planned_at = plan, self._clock()
         now, before = self._clock(), set(self.members)
         self.members = {name: each for name, (each, at) in self._seen.items() if now - at < SILENT_S}
         self.silent = {name: each for name, (each, _) in self._seen.items() if name not in self.members}

@@ -10,7 +10,7 @@ import msgspec
 
 from broker.api import Dispatcher, Operation, Owner, Request, RouteTable, all_operations
 from broker.api.routes import WEBSOCKET_PATH, without_upgrade
-from broker.auth import NOTHING, Rule
+from broker.auth import ADMIN, NOTHING, Rule
 from broker.cells import address_in, home_cell
 from broker.content import Answer
 from broker.gateway.asking import Asking
@@ -18,6 +18,7 @@ from broker.gateway.backups import Backups
 from broker.gateway.forward import Forwarder
 from broker.gateway.lists import Lists
 from broker.gateway.locating import Locating
+from broker.gateway.ordering import CELL_PATH, DRAIN_PATH, FINALIZE_PATH, Ordering
 from broker.gateway.overviews import Overviews
 from broker.gateway.proxying import Proxying
 from broker.gateway.sockets import Sockets
@@ -26,6 +27,7 @@ from broker.gateway.watching import Watching
 
 if TYPE_CHECKING:
     from broker.gateway.gateway import Gateway
+    from storage.bucket import Bucket
 
 _Handler = Callable[[Request], "Answer | Awaitable[Answer]"]
 CLUSTER_PATH: Final = "/v0/cluster"
@@ -34,7 +36,8 @@ CLUSTER_PATH: Final = "/v0/cluster"
 class GatewayApp:
     """The parts of one gateway, and the dispatcher that calls them."""
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: Gateway, open_store: Callable[[], Bucket] | None = None) -> None:
+        """`open_store`: opens the bucket of the cluster, if this is a node of one."""
         self.gateway = gateway
         self.forwarder = Forwarder(gateway)
         asking = Asking(gateway, self.forwarder)
@@ -69,15 +72,8 @@ class GatewayApp:
             ("GET", f"{prefix}/v3/clusters/{{cluster}}/brokers/{{broker}}/partition-replicas"): lists.proxy_list,
             ("GET", f"{prefix}/v3/clusters/{{cluster}}/consumer-groups"): lists.proxy_list,
         }
-        own = Operation(
-            method="GET",
-            path=CLUSTER_PATH,
-            handler=self.status.cluster,
-            rule=Rule(NOTHING),
-            owner=Owner.ALL,
-            always=True,
-        )
-        self.dispatcher = Dispatcher(gateway, RouteTable([*self._operations(prefix), own]), sockets.serve)
+        own = [_own("GET", CLUSTER_PATH, self.status.cluster, Rule(NOTHING)), *_orders(Ordering(gateway, open_store))]
+        self.dispatcher = Dispatcher(gateway, RouteTable([*self._operations(prefix), *own]), sockets.serve)
 
     def _operations(self, prefix: str) -> Iterator[Operation]:
         for each in all_operations(prefix):
@@ -103,3 +99,19 @@ class GatewayApp:
                 return operation.handler
             case Owner.ALL:
                 return self._merged[operation.method, operation.path]
+
+
+def _own(method: str, path: str, handler: _Handler, rule: Rule) -> Operation:
+    """An operation that brokers without cells do not have."""
+    return Operation(
+        method=method, path=path, handler=handler, rule=rule, owner=Owner.ALL, always=True, reads_body=True
+    )
+
+
+def _orders(ordering: Ordering) -> Iterator[Operation]:
+    admin = Rule(ADMIN)
+    yield _own("PUT", CELL_PATH, ordering.move, admin)
+    yield _own("DELETE", CELL_PATH, ordering.move_anywhere, admin)
+    yield _own("POST", FINALIZE_PATH, ordering.finalize, admin)
+    yield _own("PUT", DRAIN_PATH, ordering.drain, admin)
+    yield _own("DELETE", DRAIN_PATH, ordering.fill, admin)

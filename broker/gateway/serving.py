@@ -6,16 +6,20 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import structlog
 
 from broker.gateway.app import GatewayApp
 from broker.gateway.hot import HotForwards
+from broker.gateway.ordering import TIMEOUT_S
 from broker.server import BrokerServer
+from storage.bucket import open_location, parse_location
 
 if TYPE_CHECKING:
     from broker.gateway.gateway import Gateway
+    from storage.bucket import Bucket
 
 _log = structlog.get_logger("broker.gateway")
 
@@ -26,7 +30,7 @@ class GatewayServer:
     def __init__(self, gateway: Gateway, listener: socket.socket) -> None:
         """Raises CannotListen if the certificate cannot be used."""
         self._gateway = gateway
-        self._app = GatewayApp(gateway)
+        self._app = GatewayApp(gateway, _store_of(gateway))
         dispatcher = self._app.dispatcher
         hot = HotForwards(dispatcher, gateway)
         self.server = BrokerServer(dispatcher, gateway.settings, listener, hot=hot)
@@ -55,3 +59,11 @@ class GatewayServer:
             for task in looking:
                 task.cancel()
             self._gateway.close()
+
+
+def _store_of(gateway: Gateway) -> Callable[[], Bucket] | None:
+    """Opens the bucket of the cluster. None: there is no cluster."""
+    if (url := gateway.settings.cluster_url) is None:
+        return None
+    location = parse_location(url)
+    return lambda: open_location(location, TIMEOUT_S)

@@ -159,6 +159,8 @@ class Status:
                     "since_ms": standing.since_ms,
                     "progress": standing.progress,
                 }
+            if known is not None and number in known.plan.cells:
+                cell["wanted"] = known.plan.cells[number]
             cells.append(cell)
         return cells
 
@@ -181,8 +183,11 @@ class Status:
                 node["http"] = str(each.http)
             if each.version:
                 node["version"] = each.version
+            node["formats"] = each.formats
+            if each.node in known.plan.drained:
+                node["drain"] = True
             nodes.append(node)
-        return {"node": known.me, "nodes": nodes}
+        return {"node": known.me, "nodes": nodes, "plan": known.plan.number}
 
     def _gateways(self) -> list[dict[str, int]]:
         restarts = self._gateway.restarts

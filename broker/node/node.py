@@ -37,9 +37,11 @@ from broker.cluster import (
     NodeCounts,
     Roll,
     cluster_map,
+    planned,
     read_standing,
     successor,
     to_leave,
+    to_move,
     to_spread,
     to_take,
     without,
@@ -53,7 +55,7 @@ from broker.settings import Advertised, Settings
 from broker.supervisor import BACKLOG, Child, backoff_after, command, module_name, sockets_folder
 from broker.telemetry import EXTEND, Notifier
 from storage import StorageError
-from storage.bucket import Location, StoreRefused, Unanswered, open_location, parse_location, probe, sign
+from storage.bucket import FORMATS, Location, StoreRefused, Unanswered, open_location, parse_location, probe, sign
 from storage.cells.founding import look_at_cluster
 from storage.platform import PosixFileSystem, take_lock
 
@@ -122,6 +124,8 @@ class Node:
         self._restarts: dict[str, int] = {}
         self._counts = NodeCounts(lost=dict.fromkeys(_LOST.values(), 0))
         self._offers: dict[int, str] = {}
+        #: The number of the plan that the offers are of.
+        self._plan_number = 0
         self._ports: dict[int, tuple[socket.socket | None, socket.socket | None]] = {}
         self._children: list[tuple[Child, asyncio.Task[None]]] = []
         self._watching: set[asyncio.Task[None]] = set()
@@ -267,11 +271,12 @@ class Node:
             stopping = self._stop.is_set()
             if stopping and not drained_by:
                 drained_by = loop.time() + DRAIN_S
-            if stopping and (not self._cells or loop.time() > drained_by or not roll.members):
+            takers = [each for each in planned(roll.members, roll.plan).values() if not each.draining]
+            if stopping and (not self._cells or loop.time() > drained_by or not takers):
                 return
             at = loop.time()
             await self._look_at_cells()
-            mine = self._member(draining=stopping)
+            mine = self._member(draining=self._gives_all(roll))
             try:
                 await roll.round(mine, hurried=not was_whole)
             except Unanswered as error:
@@ -303,6 +308,14 @@ class Node:
         others = any(not held.ready for each in roll.members.values() for held in each.cells.values())
         return others or any(not each.ready for each in self._cells.values())
 
+    def _gives_all(self, roll: Roll) -> bool:
+        """Whether this node gives its cells away and takes none."""
+        return self._stop.is_set() or self._me in roll.plan.drained
+
+    def _members(self, roll: Roll) -> dict[str, Member]:
+        """All that are there, this node too, as the plan wants them."""
+        return planned({**roll.members, self._me: self._member(draining=self._gives_all(roll))}, roll.plan)
+
     def _member(self, *, draining: bool) -> Member:
         return Member(
             node=self._me,
@@ -313,6 +326,7 @@ class Node:
             draining=draining,
             offers=dict(self._offers),
             version=VERSION,
+            formats=FORMATS,
         )
 
     def _held(self, each: CellProcess) -> Held:
@@ -328,10 +342,14 @@ class Node:
 
     def _note(self, roll: Roll) -> bool:
         """Tell the other processes of the node who owns the cells. Whether each has an owner."""
-        members = {**roll.members, self._me: self._member(draining=self._stop.is_set())}
         now_ms = time.time() * 1000
         found = cluster_map(
-            self._me, self._role.count, members, roll.silent, lambda node: round(now_ms - roll.age_s(node) * 1000)
+            self._me,
+            self._role.count,
+            self._members(roll),
+            roll.silent,
+            lambda node: round(now_ms - roll.age_s(node) * 1000),
+            roll.plan,
         )
         with suppress(OSError):
             write_owners(Path(self._role.run), found)
@@ -353,11 +371,10 @@ class Node:
     async def _act(self, roll: Roll) -> None:
         """Start and end processes, and give cells away, by what the members say."""
         now = asyncio.get_running_loop().time()
-        mine = self._member(draining=self._stop.is_set())
-        members = {**roll.members, self._me: mine}
+        members = self._members(roll)
         for cell in to_leave(self._me, members, roll.suspects):
             self._cells[cell].signal(signal.SIGTERM)
-        for cell in to_take(self._me, self._role.count, members, roll.suspects):
+        for cell in to_take(self._me, self._role.count, members, roll.suspects, roll.plan):
             if cell not in self._cells and self._waits.get(cell, (0.0, 0.0))[1] <= now:
                 await self._start_cell(cell)
         self._offer(roll, without(roll.suspects, members), now)
@@ -373,25 +390,44 @@ class Node:
             ):
                 each.given_to = waiting.nonce
                 _log.info("cell_given", cell=cell, node=node)
-                with suppress(PeerUnavailable):
+                try:
                     await self._peers.call(cell, "give", waiting.nonce, timeout_s=CALL_S)
+                except PeerUnavailable:
+                    each.given_to = ""  # again; a process that gives the cell already does nothing more
 
     def _offer(self, roll: Roll, members: Mapping[str, Member], now: float) -> None:
+        plan, changed = roll.plan, roll.plan.number != self._plan_number
+        self._plan_number = plan.number
         self._offers = {
             cell: node
             for cell, node in self._offers.items()
-            if cell in self._cells and node in members and not members[node].draining
+            if (each := self._cells.get(cell)) is not None
+            and node in members
+            and not members[node].draining
+            and (each.given_to or not changed)  # else it is decided anew
         }
+        members = {**members, self._me: self._member(draining=self._gives_all(roll))}
         if self._stop.is_set():
             for cell, each in self._cells.items():
                 if not each.ready:
                     each.signal(signal.SIGTERM)
-                elif cell not in self._offers and (
-                    node := successor(cell, self._me, {**members, self._me: self._member(draining=True)})
-                ):
+                elif cell not in self._offers and (node := successor(cell, self._me, self._promising(members), plan)):
                     self._offers[cell] = node
-        elif now - roll.changed_at >= STEADY_S and (spread := to_spread(self._me, self._role.count, members)):
-            self._offers[spread[0]] = spread[1]
+        elif self._me in plan.drained:
+            ready = [cell for cell, each in self._cells.items() if each.ready]
+            if ready and not self._offers and (node := successor(min(ready), self._me, members, plan)):
+                self._offers[min(ready)] = node
+        else:
+            steady = now - roll.changed_at >= STEADY_S
+            # A node that comes and goes gets its cells back when it has been there for a while.
+            if (steady or roll.planned_at > roll.changed_at) and (move := to_move(self._me, members, plan)):
+                self._offers[move[0]] = move[1]
+            elif steady and (spread := to_spread(self._me, self._role.count, members, plan)):
+                self._offers[spread[0]] = spread[1]
+
+    def _promising(self, members: Mapping[str, Member]) -> dict[str, Member]:
+        """With what this node has offered up to now."""
+        return {**members, self._me: self._member(draining=True)}
 
     # -- processes of cells --------------------------------------------------------------------------------------------
 

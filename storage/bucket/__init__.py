@@ -21,7 +21,7 @@ from storage.bucket.base import (
     read_base,
 )
 from storage.bucket.checks import ClockWrong, StoreBroken, check_clock, check_slot
-from storage.bucket.cluster import Cluster, NoCluster, found, read_cluster, read_record, revise
+from storage.bucket.cluster import FORMATS, Cluster, NoCluster, found, read_cluster, read_record, revise
 from storage.bucket.driver import Bucket, Driver, open_bucket
 from storage.bucket.keys import sign
 from storage.bucket.location import Location, open_location, parse_location
@@ -44,6 +44,7 @@ from storage.bucket.times import SECONDS, RequestTimes
 
 __all__ = [
     "ANYONE",
+    "FORMATS",
     "SECONDS",
     "TTL_S",
     "Base",

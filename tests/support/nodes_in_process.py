@@ -14,7 +14,19 @@ from typing import Any
 from broker.api import build_app
 from broker.cell import listen_at, plain_settings, settings_of
 from broker.cells import Cells, Role, home_cell
-from broker.cluster import Address, ClusterMap, LinkTls, NodeEntry, NodeState, Owner, OwnersFile, Takeover, write_owners
+from broker.cluster import (
+    Address,
+    ClusterMap,
+    LinkTls,
+    NodeEntry,
+    NodeState,
+    Owner,
+    OwnersFile,
+    Plan,
+    Takeover,
+    newest,
+    write_owners,
+)
 from broker.gateway import Gateway, GatewayApp, HotForwards
 from broker.kafka.port import Port
 from broker.net import listen
@@ -23,6 +35,7 @@ from broker.settings import Settings
 from broker.wiring import Broker
 from storage import Engine
 from tests.support.cells_in_process import SMALL, topic_of
+from tests.support.memory_bucket import MemoryBucket
 from tests.support.relays import SET_ID, RelayNode
 
 
@@ -78,14 +91,17 @@ class RunningCell:
 class NodeInProcess:
     """One node. `url`: its gateway's."""
 
-    def __init__(self, name: str, settings: Settings, tls: LinkTls | None, cells: int) -> None:
+    def __init__(
+        self, name: str, settings: Settings, tls: LinkTls | None, cells: int, store: MemoryBucket | None = None
+    ) -> None:
+        """`store`: takes the orders of operators."""
         self.name = name
         self._settings = settings
         self.relays = RelayNode(name, tls, cells)
         self.run = self.relays.run
         paths = [self.relays.role.http_socket(cell) for cell in range(cells)]
         self.gateway = Gateway(settings, paths, SET_ID, cluster=OwnersFile(self.run))
-        self.app = GatewayApp(self.gateway)
+        self.app = GatewayApp(self.gateway, None if store is None else lambda: store)
         self._listener = listen("127.0.0.1", 0)
         self.http = Address("127.0.0.1", self._listener.getsockname()[1])
         self.url = f"http://{self.http}"
@@ -118,7 +134,9 @@ class NodesInProcess:
         given = {"data_dir": directory / "data", "cells": cells, "kafka_port": 0, **SMALL, **settings}
         self.settings = Settings.model_validate(given)
         self.count = cells
-        self.nodes = [NodeInProcess(f"node-{i}", self.settings, tls, cells) for i, tls in enumerate(nodes)]
+        #: Has only what operators order, and nobody follows it.
+        self.store = MemoryBucket()
+        self.nodes = [NodeInProcess(f"node-{i}", self.settings, tls, cells, self.store) for i, tls in enumerate(nodes)]
         self.running: dict[int, RunningCell] = {}
         self._generations = [0] * cells
 
@@ -172,8 +190,10 @@ class NodesInProcess:
             )
             for each in self.nodes
         )
+        plan = newest(self.store, Plan())
         for node in self.nodes:
-            write_owners(node.run, ClusterMap(me=node.name, cells=tuple(owners), takeovers=takeovers, nodes=entries))
+            known = ClusterMap(me=node.name, cells=tuple(owners), takeovers=takeovers, nodes=entries, plan=plan)
+            write_owners(node.run, known)
 
     async def stop(self) -> None:
         for cell in [*self.running]:

@@ -10,11 +10,14 @@ from broker.cluster import (
     Held,
     Member,
     NodeState,
+    Plan,
     Standing,
     Takeover,
     cluster_map,
+    planned,
     successor,
     to_leave,
+    to_move,
     to_spread,
     to_take,
 )
@@ -142,3 +145,59 @@ def test_the_map_shows_the_process_that_is_closest_to_owning_a_cell() -> None:
     assert known.takeover(1) == Takeover(node="c", standing=standing("taking", 9))
     assert known.takeover(2) is None
     assert cluster_map("a", 2, members(a={1: held()}), {}, lambda _: 0).takeover(1) is None, "it has said nothing yet"
+
+
+def test_a_drained_node_takes_nothing_and_gets_nothing_also_before_it_knows() -> None:
+    plan = Plan(drained=("a",))
+    found = planned(members(a={}, b={2: held(1), 3: held(1), 4: held(1)}), plan)
+    assert (to_take("a", 2, found, plan=plan), to_take("b", 2, found, plan=plan)) == ([], [0, 1])
+    assert successor(2, "b", found, plan) is None
+    assert to_spread("b", 3, found, plan) is None
+
+
+def test_a_cell_of_the_plan_goes_to_its_node_while_that_is_there() -> None:
+    plan = Plan(cells={1: "b"})
+    found = members(a={0: held(1), 1: held(1)}, b={}, c={})
+    assert to_move("a", found, plan) == (1, "b")
+    assert to_move("a", changed(found, "a", offers={0: "c"}), plan) is None, "one at a time"
+    assert to_move("a", members(a={1: held()}, b={}), plan) is None, "it does not own it yet"
+    assert to_move("a", changed(found, "b", draining=True), plan) is None
+    assert to_move("a", members(a={1: held(1)}, c={}), plan) is None
+    assert to_move("b", members(a={}, b={1: held(1)}), plan) is None
+
+
+def test_a_free_cell_of_the_plan_falls_to_its_node_however_many_that_has() -> None:
+    plan = Plan(cells={3: "b"})
+    found = members(a={}, b={0: held(1), 1: held(1), 2: held(1)})
+    assert (to_take("a", 4, found, plan=plan), to_take("b", 4, found, plan=plan)) == ([], [3])
+    assert (to_take("a", 4, members(a={}, c={0: held(), 1: held(), 2: held()}), plan=plan)) == [3]
+    assert successor(3, "a", found, plan) == "b"
+    assert successor(0, "b", found, plan) == "a"
+
+
+def test_the_balance_leaves_cells_of_the_plan_where_they_are() -> None:
+    plan = Plan(cells={0: "a", 1: "a"})
+    found = members(a={0: held(1), 1: held(1), 2: held(1)}, b={})
+    assert to_spread("a", 3, found, plan) == (2, "b")
+    assert to_spread("a", 2, members(a={0: held(1), 1: held(1)}, b={}), plan) is None
+    # Its node of the plan is away: the cell counts as any other.
+    assert to_spread("c", 2, members(b={}, c={0: held(1), 1: held(1)}), plan) == (0, "b")
+    # The node with the most cells has to have all of them. The next one gives one.
+    more = members(a={0: held(1), 1: held(1), 5: held(1)}, b={2: held(1), 3: held(1)}, c={})
+    assert to_spread("b", 5, more, Plan(cells={0: "a", 1: "a", 5: "a"})) == (2, "c")
+
+
+def test_the_balance_goes_on_beside_a_drained_node() -> None:
+    plan = Plan(drained=("c",))
+    found = planned(members(a={0: held(1), 1: held(1)}, b={}, c={}), plan)
+    assert to_spread("a", 2, found, plan) == (0, "b")
+    giving = planned(members(a={0: held(1), 1: held(1)}, b={}, c={2: held(1)}), plan)
+    assert to_spread("a", 3, giving, plan) is None, "first the node has to be empty"
+
+
+def test_the_map_shows_the_plan_and_which_node_is_drained() -> None:
+    plan = Plan(number=4, cells={0: "b"}, drained=("a", "c"))
+    found = planned(members(a={}, b={0: held(1)}, c={1: held(1)}), plan)
+    shown = cluster_map("b", 2, found, {}, lambda _: 0, plan)
+    assert [each.state for each in shown.nodes] == [NodeState.DRAINED, NodeState.ALIVE, NodeState.DRAINING]
+    assert shown.plan == plan

@@ -387,7 +387,8 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     """One cell of a set. `state`: ready, starting or down, as it was found last. `restarts`: how often its process was
     started again since the start of the set. `http`: the URL for clients that go to it directly, `kafka`: host:port for
     Kafka clients; None if it has no such port. In a cluster, `node` owns it, and `generation` grows when the owner
-    changes; None if no owner is known. `takeover`: the process that will own it next; None if there is none."""
+    changes; None if no owner is known. `takeover`: the process that will own it next; None if there is none. `wanted`:
+    the node at which an operator wants it."""
 
     cell: int
     state: str
@@ -397,11 +398,13 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     node: str | None = None
     generation: int | None = None
     takeover: Takeover | None = None
+    wanted: str | None = None
 
 
 class ClusterNode(msgspec.Struct, frozen=True, kw_only=True):
-    """One node of a cluster. `state`: alive, draining or silent. `age_ms`: time since the node that answered saw a sign
-    of life of it. `cells`: the numbers of those that it owns. `http`: host:port of its gateway, if it is known."""
+    """One node of a cluster. `state`: alive, draining, drained or silent. `age_ms`: time since the node that answered
+    saw a sign of life of it. `cells`: the numbers of those that it owns. `http`: host:port of its gateway, if it is
+    known. `drain`: an operator wants it to have no cells. `formats`: of the bucket, those that it reads."""
 
     node: str
     state: str
@@ -409,6 +412,8 @@ class ClusterNode(msgspec.Struct, frozen=True, kw_only=True):
     cells: list[int] = []
     http: str | None = None
     version: str | None = None
+    drain: bool | None = None
+    formats: list[int] | None = None
 
 
 class Gateway(msgspec.Struct, frozen=True, kw_only=True):
@@ -420,7 +425,8 @@ class Gateway(msgspec.Struct, frozen=True, kw_only=True):
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     """The cells of a set, or of a cluster. `home_cells`: their number N, which decides the home cell of a name. `node`:
-    the node of the cluster that answered, `nodes`: all of them; None and empty without a cluster."""
+    the node of the cluster that answered, `nodes`: all of them; None and empty without a cluster. `plan`: the number of
+    the last order to move a cell or drain a node."""
 
     set_id: str
     home_cells: int
@@ -428,6 +434,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     gateways: list[Gateway] = []
     node: str | None = None
     nodes: list[ClusterNode] = []
+    plan: int | None = None
 
 
 class Ready(msgspec.Struct, frozen=True, kw_only=True):
