@@ -21,7 +21,7 @@ from broker.cells import PeerUnavailable, read_restarts
 from broker.cluster import NodeState, read_node_counts
 from broker.content import Answer, in_slices, prefers_json, yield_to_loop
 from broker.gateway.addresses import addresses, host_of
-from broker.gateway.asking import LIST_S, Asking, Part, refused
+from broker.gateway.asking import LIST_S, OK, Asking, Part, refused
 from broker.gateway.heads import front, with_body
 from broker.gateway.state import State
 from broker.relay import Counts, read_counts
@@ -43,7 +43,8 @@ NOTICE_S: Final = 0.1
 _SLICE_BYTES: Final = 64 * 1024
 _NAME: Final = re.compile(rb"^([a-zA-Z_:][a-zA-Z0-9_:]*)(\{?)", re.MULTILINE)
 _FAMILY: Final = b"# HELP "
-_ASK_READY: Final = with_body(front(b"GET", b"/v0/ready", [(b"host", b"localhost")]), b"")
+_READY: Final = b"/v0/ready"
+_ASK_READY: Final = with_body(front(b"GET", _READY, [(b"host", b"localhost")]), b"")
 #: The `cell` label of the gateway's own metrics.
 OWN: Final = b"gateway"
 
@@ -56,6 +57,8 @@ class Status:
         self._forwarder = forwarder
         self._asking = asking
         self._scraping = asyncio.Lock()
+        #: In a cluster: all cells were ready at the same time, so this node has found its place.
+        self._was_whole = False
 
     async def watch(self) -> None:
         """Ask the cells for their state again and again, forever."""
@@ -119,14 +122,24 @@ class Status:
         )
 
     async def ready(self, request: Request) -> Answer:
-        """The set is ready when all cells are. Raises PeerUnavailable, ShuttingDown."""
+        """The set is ready when all cells are. A node of a cluster is ready from then on while any cell is: while one
+        moves, all nodes would be taken out of service otherwise. Raises PeerUnavailable, ShuttingDown."""
         if self._gateway.stopping:
             raise ShuttingDown
-        parts = await request.unless_gone(self._asking.ask_all(request, target=b"/v0/ready", patience_s=PATIENCE_S))
+        if self._was_whole:
+            asked = (self._try_ask(request, cell.number, _READY, PATIENCE_S) for cell in self._gateway.upstreams)
+            answered = [part for part in await request.unless_gone(_all(asked)) if part is not None]
+            parts = [part for part in answered if part.head.status == OK] or answered
+        else:
+            parts = []
+        if not parts:
+            parts = await request.unless_gone(self._asking.ask_all(request, target=_READY, patience_s=PATIENCE_S))
         if (refusal := refused(parts)) is not None:
             return refusal.to_client(request)
+        whole = len(parts) == len(self._gateway.upstreams)
+        self._was_whole |= whole and self._gateway.cluster is not None
         topics = sum(msgspec.json.decode(part.body)["topics"] for part in parts)
-        return Answer(msgspec.json.encode({"status": "ready", "wal_replay_complete": True, "topics": topics}))
+        return Answer(msgspec.json.encode({"status": "ready", "wal_replay_complete": whole, "topics": topics}))
 
     async def cluster(self, request: Request) -> Answer:
         """The cells of the set, with the addresses at which this client reaches them directly."""
@@ -207,9 +220,11 @@ class Status:
             texts.append((OWN, await as_text(self._families())))
             return Answer(await _as_text(texts), content_type=_TEXT)
 
-    async def _try_ask(self, request: Request, number: int) -> Part | None:
+    async def _try_ask(
+        self, request: Request, number: int, target: bytes | None = None, patience_s: float = LIST_S
+    ) -> Part | None:
         try:
-            return await self._asking.ask(request, number, patience_s=LIST_S)
+            return await self._asking.ask(request, number, target=target, patience_s=patience_s)
         except PeerUnavailable:
             return None
 

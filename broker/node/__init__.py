@@ -3,6 +3,6 @@
 Source: docs/cluster.md#nodes.
 """
 
-from broker.node.node import Node
+from broker.node.node import DRAIN_S, Node
 
-__all__ = ["Node"]
+__all__ = ["DRAIN_S", "Node"]

@@ -1,28 +1,34 @@
 {{/* A pod that is a client of this release's broker: the test, and the job that asks for backups. */}}
 
-{{/* Takes root, and component (a label). Leaves the container's name, command and mounts to the caller. */}}
+{{/* Takes root, and component (a label). Leaves the container's name, command and mounts, and the
+scheduling, to the caller. */}}
 {{- define "topics.clientPod" -}}
 serviceAccountName: {{ include "topics.serviceAccountName" . }}
 automountServiceAccountToken: false
 # A Service called topics would put TOPICS_PORT=tcp://... into the environment.
 enableServiceLinks: false
 restartPolicy: Never
-{{- with .Values.image.pullSecrets }}
-imagePullSecrets:
-  {{- range . }}
-  - name: {{ . }}
-  {{- end }}
-{{- end }}
-{{- with .Values.nodeSelector }}
-nodeSelector:
-  {{- toYaml . | nindent 2 }}
-{{- end }}
-{{- with .Values.tolerations }}
-tolerations:
-  {{- toYaml . | nindent 2 }}
+{{- with include "topics.imagePullSecrets" . }}
+{{ . }}
 {{- end }}
 securityContext:
   {{- include "topics.podSecurity" . | nindent 2 }}
+{{- end -}}
+
+{{/* Which node a pod goes to: takes nodeSelector, tolerations, affinity. */}}
+{{- define "topics.scheduling" -}}
+{{- with .nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end -}}
 
 {{- define "topics.clientContainer" -}}
@@ -66,7 +72,7 @@ resources:
 {{- if and .Values.tls.enabled .Values.tls.caKey -}}
 - name: ca
   secret:
-    secretName: {{ .Values.tls.existingSecret }}
+    secretName: {{ include "topics.tlsSecret" . }}
     defaultMode: 0440
     items:
       - key: {{ .Values.tls.caKey }}

@@ -1,17 +1,66 @@
 {{/* Values that contradict each other are refused with a sentence, before anything is installed. */}}
 
 {{- define "topics.guards" -}}
-{{- if ne (int .Values.replicas) 1 -}}
-{{- fail (printf "replicas is %d, but must be 1: brokers do not replicate each other yet, so several behind one Service would each hold a part of the records; install another release instead (to stop this one for a while: kubectl scale)." (int .Values.replicas)) -}}
+{{- $cluster := not (empty .Values.store.bucket) -}}
+{{- if lt (int .Values.replicaCount) 1 -}}
+{{- fail (printf "replicaCount is %d, but must be 1 or more (to stop it for a while: kubectl scale)." (int .Values.replicaCount)) -}}
+{{- end -}}
+{{- if and (gt (int .Values.replicaCount) 1) (not $cluster) -}}
+{{- fail (printf "replicaCount is %d, but store.bucket is empty: brokers with volumes do not replicate each other, so each would hold a part of the records. Set store.bucket to make a cluster, or install another release." (int .Values.replicaCount)) -}}
+{{- end -}}
+{{- if $cluster -}}
+{{- if gt (int .Values.cells) 1 -}}
+{{- fail "cells is set with store.bucket: store.cells says how many cells a cluster has." -}}
+{{- end -}}
+{{- if lt (int .Values.store.cells) (int .Values.replicaCount) -}}
+{{- fail (printf "store.cells is %d, but replicaCount is %d: a node without a cell has nothing to do." (int .Values.store.cells) (int .Values.replicaCount)) -}}
+{{- end -}}
+{{- if or .Values.cold.url .Values.cold.existingClaim -}}
+{{- fail "cold is set with store.bucket: a cluster has no cold tier, all its data is in the bucket." -}}
+{{- end -}}
+{{- if .Values.persistence.existingClaim -}}
+{{- fail "persistence.existingClaim is set with store.bucket: the nodes of a cluster cannot share a volume, and need none." -}}
+{{- end -}}
+{{- if .Values.backup.existingClaim -}}
+{{- fail "backup.existingClaim is set with store.bucket: a cluster is backed up by copying its bucket (docs/cluster.md)." -}}
+{{- end -}}
+{{- range $name, $address := dict "kafka.advertised" .Values.kafka.advertised "cellPorts.advertised" .Values.cellPorts.advertised -}}
+{{- if and $address (not (contains "$(TOPICS_NODE)" $address)) -}}
+{{- fail (printf "%s is %s for all nodes of a cluster: clients would not find the owner of a cell. Put $(TOPICS_NODE) where the name of the pod belongs." $name $address) -}}
+{{- end -}}
+{{- end -}}
+{{- else -}}
+{{- range $name, $set := dict "store.secretRef" .Values.store.secretRef "store.clusterSecret.existingSecret" .Values.store.clusterSecret.existingSecret "store.cache.persistent" .Values.store.cache.persistent "podServices.enabled" .Values.podServices.enabled -}}
+{{- if $set -}}
+{{- fail (printf "%s is set, but store.bucket is empty: it is for clusters." $name) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- with (lookup "apps/v1" "StatefulSet" .Release.Namespace (include "topics.fullname" .)).spec -}}
+{{- if ne (get .selector.matchLabels "topics-broker/store") (get (include "topics.statefulLabels" $ | fromYaml) "topics-broker/store") -}}
+{{- fail (printf "The StatefulSet %s runs with another store.bucket (or without one). In another bucket the data would be missing: see Clusters in the chart's README." (include "topics.fullname" $)) -}}
+{{- end -}}
 {{- end -}}
 {{- if and .Values.auth.existingSecret (not .Values.auth.enabled) -}}
 {{- fail "auth.existingSecret is set, but auth.enabled is false: the keys in it would not be asked for." -}}
 {{- end -}}
-{{- if and .Values.tls.enabled (not .Values.tls.existingSecret) -}}
-{{- fail "tls.enabled is true, but tls.existingSecret does not say which Secret has the certificate (tls.crt) and its key (tls.key)." -}}
+{{- if and .Values.tls.enabled (not .Values.tls.existingSecret) (not .Values.certificate.enabled) -}}
+{{- fail "tls.enabled is true, but tls.existingSecret does not say which Secret has the certificate (tls.crt) and its key (tls.key); certificate.enabled asks cert-manager for one." -}}
 {{- end -}}
 {{- if and .Values.tls.existingSecret (not .Values.tls.enabled) -}}
 {{- fail "tls.existingSecret is set, but tls.enabled is false: the broker would serve in the plain." -}}
+{{- end -}}
+{{- if and .Values.certificate.enabled (not .Values.tls.enabled) -}}
+{{- fail "certificate.enabled is true, but tls.enabled is false: the broker would serve in the plain." -}}
+{{- end -}}
+{{- if and .Values.certificate.enabled (not .Values.certificate.issuerRef.name) -}}
+{{- fail "certificate.enabled is true, but certificate.issuerRef.name does not say who signs it." -}}
+{{- end -}}
+{{- if and .Values.httpRoute.enabled (not .Values.httpRoute.parentRefs) -}}
+{{- fail "httpRoute.enabled is true, but httpRoute.parentRefs names no Gateway." -}}
+{{- end -}}
+{{- if and .Values.httpRoute.enabled (not .Values.auth.enabled) (not .Values.httpRoute.allowWithoutAuth) -}}
+{{- fail "httpRoute.enabled is true and auth.enabled is false: whoever reaches the Gateway could do everything. Set httpRoute.allowWithoutAuth if something before it asks who they are." -}}
 {{- end -}}
 {{- if and .Values.ingress.enabled (not .Values.ingress.hosts) -}}
 {{- fail "ingress.enabled is true, but ingress.hosts names no host." -}}
@@ -37,8 +86,9 @@
 {{- if and .Values.export.schedule (hasPrefix "/" .Values.export.to) (not (hasPrefix "/export" .Values.export.to)) -}}
 {{- fail (printf "export.to is %s, which is no folder of /export, where the claim is mounted." .Values.export.to) -}}
 {{- end -}}
-{{- if lt (int (mul .Values.terminationGracePeriodSeconds 1000)) (int (add .Values.drainMs 20000)) -}}
-{{- fail (printf "terminationGracePeriodSeconds is %d, too short for drainMs of %d: behind the drain requests in flight have 10 s, and the last snapshot needs some; leave 20 s." (int .Values.terminationGracePeriodSeconds) (int .Values.drainMs)) -}}
+{{- $stop := ternary 50 20 $cluster -}}
+{{- if lt (int (mul .Values.terminationGracePeriodSeconds 1000)) (int (add .Values.drainMs (mul $stop 1000))) -}}
+{{- fail (printf "terminationGracePeriodSeconds is %d, too short for drainMs of %d: beside the drain, requests in flight have 10 s, and the last snapshot needs some%s; leave %d s." (int .Values.terminationGracePeriodSeconds) (int .Values.drainMs) (ternary "; before it, a node gives its cells to others, for 30 s at most" "" $cluster) $stop) -}}
 {{- end -}}
 {{- if and .Values.service.nodePort (eq .Values.service.type "ClusterIP") -}}
 {{- fail "service.nodePort is set, but service.type is ClusterIP, which has none." -}}
@@ -46,19 +96,14 @@
 {{- if and .Values.kafka.nodePort (eq .Values.service.type "ClusterIP") -}}
 {{- fail "kafka.nodePort is set, but service.type is ClusterIP, which has none." -}}
 {{- end -}}
-{{- $ports := list (int .Values.service.port) -}}
-{{- range $cell := until (int .Values.cells) -}}
-{{- if $.Values.kafka.enabled -}}
-{{- $ports = append $ports (int (add $.Values.kafka.port $cell)) -}}
-{{- end -}}
-{{- if $.Values.cellPorts.enabled -}}
-{{- $ports = append $ports (int (add $.Values.cellPorts.port $cell)) -}}
-{{- end -}}
+{{- $ports := list -}}
+{{- range include "topics.ports" (dict "root" . "all" true) | fromJsonArray -}}
+{{- $ports = append $ports (int .service) -}}
 {{- end -}}
 {{- if ne (len $ports) (len (uniq $ports)) -}}
 {{- fail (printf "service.port, kafka.port and cellPorts.port, with one more for each further cell, are the ports %s: one Service cannot have a port twice." (join ", " $ports)) -}}
 {{- end -}}
-{{- if and .Values.cellPorts.enabled (eq (int .Values.cells) 1) -}}
+{{- if and .Values.cellPorts.enabled (not $cluster) (eq (int .Values.cells) 1) -}}
 {{- fail "cellPorts.enabled is true, but cells is 1: all requests go to the one process at service.port." -}}
 {{- end -}}
 {{- if and .Values.service.loadBalancerSourceRanges (ne .Values.service.type "LoadBalancer") -}}
@@ -69,6 +114,9 @@
 {{- end -}}
 {{- if and .Values.networkPolicy.egress.restricted .Values.cold.url (not .Values.networkPolicy.egress.rules) -}}
 {{- fail "networkPolicy.egress.restricted is true and networkPolicy.egress.rules are empty: the object store of cold.url could not be reached." -}}
+{{- end -}}
+{{- if and .Values.networkPolicy.egress.restricted $cluster (not .Values.networkPolicy.egress.rules) -}}
+{{- fail "networkPolicy.egress.restricted is true and networkPolicy.egress.rules are empty: the object store of store.bucket could not be reached." -}}
 {{- end -}}
 {{- range .Values.extraEnv -}}
 {{- if hasPrefix "TOPICS_" (upper .name) -}}

@@ -31,8 +31,20 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/component: broker
 {{- end -}}
 
+{{/* Those of the StatefulSet, which Kubernetes never lets change. In a cluster, the bucket is among them: an upgrade with
+another bucket would make another cluster, without the data, node by node. It is refused. */}}
+{{- define "topics.statefulLabels" -}}
+{{ include "topics.selectorLabels" . }}
+{{- with .Values.store.bucket }}
+topics-broker/store: {{ sha256sum . | trunc 16 | quote }}
+{{- end }}
+{{- end -}}
+
 {{/* Labels of every object, without the component. */}}
 {{- define "topics.labels" -}}
+{{- with .Values.commonLabels }}
+{{- toYaml . }}
+{{ end -}}
 {{ include "topics.releaseLabels" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
@@ -51,12 +63,37 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- include "topics.imageOf" (dict "image" .Values.image "root" .) -}}
 {{- end -}}
 
-{{/* Takes image (repository, tag, digest) and root. */}}
+{{/* Takes image (registry, repository, tag, digest) and root. */}}
 {{- define "topics.imageOf" -}}
+{{- with .root.Values.global.imageRegistry | default .image.registry -}}
+{{- printf "%s/" . -}}
+{{- end -}}
 {{- if .image.digest -}}
 {{- printf "%s@%s" .image.repository .image.digest -}}
 {{- else -}}
 {{- printf "%s:%s" .image.repository (.image.tag | default .root.Chart.AppVersion) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Names of Secrets for the registries, of the chart and of a parent chart, as JSON: a name, or an object with one. */}}
+{{- define "topics.pullSecrets" -}}
+{{- $names := list -}}
+{{- range concat (.Values.global.imagePullSecrets | default list) .Values.image.pullSecrets -}}
+{{- if kindIs "string" . -}}
+{{- $names = append $names . -}}
+{{- else -}}
+{{- $names = append $names .name -}}
+{{- end -}}
+{{- end -}}
+{{- toJson (uniq $names) -}}
+{{- end -}}
+
+{{- define "topics.imagePullSecrets" -}}
+{{- with include "topics.pullSecrets" . | fromJsonArray -}}
+imagePullSecrets:
+  {{- range . }}
+  - name: {{ . }}
+  {{- end }}
 {{- end -}}
 {{- end -}}
 
@@ -71,12 +108,44 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 
 {{/* Where Kafka clients are told to connect to. */}}
 {{- define "topics.kafkaAddress" -}}
-{{- .Values.kafka.advertised | default (printf "%s.%s.svc:%d" (include "topics.fullname" .) .Release.Namespace (int .Values.kafka.port)) -}}
+{{- if .Values.kafka.advertised -}}
+{{- .Values.kafka.advertised -}}
+{{- else if .Values.store.bucket -}}
+{{- printf "%s:%s" (include "topics.nodeHost" .) (include "topics.kafkaPort" .) -}}
+{{- else -}}
+{{- printf "%s.%s.svc:%d" (include "topics.fullname" .) .Release.Namespace (int .Values.kafka.port) -}}
+{{- end -}}
 {{- end -}}
 
 {{/* Where HTTP clients that go to the cells are told to find cell 0. */}}
 {{- define "topics.cellAddress" -}}
-{{- .Values.cellPorts.advertised | default (printf "%s.%s.svc:%d" (include "topics.fullname" .) .Release.Namespace (int .Values.cellPorts.port)) -}}
+{{- if .Values.cellPorts.advertised -}}
+{{- .Values.cellPorts.advertised -}}
+{{- else if .Values.store.bucket -}}
+{{- printf "%s:%s" (include "topics.nodeHost" .) (include "topics.cellPort" .) -}}
+{{- else -}}
+{{- printf "%s.%s.svc:%d" (include "topics.fullname" .) .Release.Namespace (int .Values.cellPorts.port) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The name of a node of a cluster in the DNS. Kubernetes puts the pod's name for the variable. */}}
+{{- define "topics.nodeHost" -}}
+{{- printf "$(TOPICS_NODE).%s.%s.svc" (include "topics.headless" .) .Release.Namespace -}}
+{{- end -}}
+
+{{/* How many cells have ports. */}}
+{{- define "topics.cells" -}}
+{{- ternary .Values.store.cells .Values.cells (not (empty .Values.store.bucket)) | int -}}
+{{- end -}}
+
+{{/* The Secret with the certificate: somebody else's, or the one that cert-manager makes. */}}
+{{- define "topics.tlsSecret" -}}
+{{- .Values.tls.existingSecret | default (printf "%s-tls" (include "topics.fullname" .)) -}}
+{{- end -}}
+
+{{/* The Secret by which the nodes of a cluster know each other. */}}
+{{- define "topics.clusterSecret" -}}
+{{- .Values.store.clusterSecret.existingSecret | default (printf "%s-cluster" (include "topics.fullname" .)) -}}
 {{- end -}}
 
 {{/* Where clients in the cluster find the broker. */}}

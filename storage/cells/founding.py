@@ -41,6 +41,8 @@ class MadeCluster(msgspec.Struct, frozen=True):
     url: str
     cluster_id: str
     cells: int
+    #: It was there before.
+    existed: bool = False
 
 
 def cell_name(cell: int) -> str:
@@ -56,9 +58,11 @@ def make_cluster(
     cells: int,
     progress: Progress = lambda what, done, total: None,
     *,
+    if_not_exists: bool = False,
     open_store: Callable[[Location], Bucket] | None = None,
 ) -> MadeCluster:
-    """Make a cluster of this many cells, with no data.
+    """Make a cluster of this many cells, with no data. `if_not_exists`: one that is there and has as many cells is
+    left as it is; then several processes may do this at the same time.
 
     Raises OpenError if there is one, or if cells of one hold data; StoreRefused if the store does not do what is
     needed; InvalidRequest, Unanswered, GivenUp.
@@ -69,7 +73,8 @@ def make_cluster(
     nonce, driver = secrets.token_hex(16), Driver(open_store(location), SystemClock())
     try:
         progress("looking for an earlier cluster", 0, 1)
-        driver.run(_refuse_used(location, cells))
+        if (there := driver.run(_look(location, cells))) is not None:
+            return _existing(there, cells, accepted=if_not_exists)
         progress("checking the store", 0, 1)
         probe(lambda: open_store(location), "probe", nonce)
         for cell in range(cells):
@@ -80,23 +85,34 @@ def make_cluster(
     finally:
         driver.close()
     if made.cluster_id != mine:
-        raise _exists(made)
+        return _existing(made, cells, accepted=if_not_exists)
     return MadeCluster(made.url, made.cluster_id, made.cells)
 
 
-def _refuse_used(location: Location, cells: int) -> Steps[None]:
+def _look(location: Location, cells: int) -> Steps[Cluster | None]:
+    """The cluster at this place. None if there is none, and no cell was ever used."""
     try:
-        there = yield from read_cluster(location)
+        return (yield from read_cluster(location))
     except NoCluster:
-        for cell in map(cell_name, range(cells)):
-            if (yield from get_patiently(keys.slot(cell, 1))) is not None:
+        pass
+    for cell in map(cell_name, range(cells)):
+        if (yield from get_patiently(keys.slot(cell, 1))) is not None:
+            try:
+                return (yield from read_cluster(location))  # made meanwhile, and used
+            except NoCluster:
                 raise OpenError(f"{location}/{cell} was in use, and the object `cluster` is missing.") from None
-    else:
-        raise _exists(there)
+    return None
 
 
-def _exists(cluster: Cluster) -> OpenError:
-    return OpenError(f"{cluster.url} is a cluster of {cluster.cells} cells already.")
+def _existing(cluster: Cluster, cells: int, *, accepted: bool) -> MadeCluster:
+    if not accepted:
+        raise OpenError(f"{cluster.url} is a cluster of {cluster.cells} cells already.")
+    if cluster.cells != cells:
+        raise OpenError(
+            f"{cluster.url} is a cluster of {cluster.cells} cells, not of {cells}. The number never changes: "
+            f"say --cells {cluster.cells}."
+        )
+    return MadeCluster(cluster.url, cluster.cluster_id, cluster.cells, existed=True)
 
 
 def look_at_cluster(location: Location) -> Cluster:

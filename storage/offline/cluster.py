@@ -47,6 +47,11 @@ def add_to(commands: Commands) -> None:
     )
     init.add_argument("directory", metavar="URL", help=_URL)
     init.add_argument("--cells", type=int, required=True, metavar="N", help="the number of cells: twice the nodes")
+    init.add_argument(
+        "--if-not-exists",
+        action="store_true",
+        help="succeed if there is a cluster with this number of cells; several may run this at the same time",
+    )
     take = several.add_parser(
         "adopt",
         help="make a copy of a cluster's objects a cluster of its own",
@@ -99,7 +104,13 @@ def run(arguments: argparse.Namespace, shows: Shows) -> Done:
 
     match arguments.cluster_command:
         case "init":
-            return make_cluster(location, arguments.cells, shows.show, open_store=open_store)
+            return make_cluster(
+                location,
+                arguments.cells,
+                shows.show,
+                if_not_exists=arguments.if_not_exists,
+                open_store=open_store,
+            )
         case "adopt":
             folder = arguments.work_dir or os.path.join(os.environ.get("TMPDIR", "/tmp"), f"topics-adopt-{os.getpid()}")
             return asyncio.run(adopt(location, os.path.abspath(folder), shows.show, open_store=open_store))
@@ -118,8 +129,9 @@ def _cells(count: int) -> str:
 def sentences(done: Done) -> str:
     """The outcome in sentences, for people."""
     if isinstance(done, MadeCluster):
+        before = " already, and stays as it is" if done.existed else ""
         return (
-            f"{done.url} is a cluster of {done.cells} cells.\n"
+            f"{done.url} is a cluster of {done.cells} cells{before}.\n"
             f"Start a broker on each node with TOPICS_CLUSTER_URL={done.url}."
         )
     if isinstance(done, Adopted):

@@ -131,6 +131,25 @@ async def test_the_state_of_a_cell_changes_with_its_owner(tmp_path: Path, monkey
         await until(lambda: states == [State.READY, State.READY])
 
 
+async def test_a_node_stays_ready_while_a_cell_moves_but_not_without_any(tmp_path: Path) -> None:
+    async with nodes(tmp_path, 2) as made, client_of(made.nodes[0]) as client:
+        await made.stop_cell(1)
+        made.tell()
+        # Not before all cells were ready once: a rolling upgrade waits for that.
+        assert (await client.get("/v0/ready")).status_code == 503
+        await made.start_cell(1, 1)
+        made.tell()
+        assert (await client.get("/v0/ready")).json() == {"status": "ready", "wal_replay_complete": True, "topics": 0}
+        await made.stop_cell(1)
+        made.tell()
+        answer = await client.get("/v0/ready")
+        assert (answer.status_code, answer.json()["wal_replay_complete"]) == (200, False)
+        assert "topics_ready 0" in (await client.get("/v0/metrics")).text.replace('{cell="gateway"}', "")
+        await made.stop_cell(0)
+        made.tell()
+        assert (await client.get("/v0/ready")).status_code == 503
+
+
 async def test_a_request_for_a_cell_without_an_owner_has_done_nothing(tmp_path: Path) -> None:
     async with nodes(tmp_path, 2) as made, client_of(made.nodes[0]) as client:
         topic = made.topic(1)

@@ -15,12 +15,17 @@ from broker.api.openapi import document as openapi
 from broker.auth.keys import parse_file
 from broker.auth.scopes import EVERYTHING, READ
 from broker.settings import PREFIX, Settings, is_loopback
-from tests.support.chart import CHART, Document, Helm, container, find, pods, settings
+from tests.support.chart import CHART, Document, Helm, container, find, pods, settings, variables
 
 pytestmark = pytest.mark.fast
 
 #: Variables that the command line and the chart's test read.
 OF_CLIENTS = {"TOPICS_URL", "TOPICS_TOKEN"}
+#: What each node of a cluster has for itself, and what must not be in a ConfigMap.
+OF_NODES = {
+    "TOPICS_NODE", "TOPICS_ADVERTISED", "TOPICS_CLUSTER_ADVERTISED", "TOPICS_CELL_ADVERTISED",
+    "TOPICS_KAFKA_ADVERTISED", "TOPICS_CLUSTER_SECRET",
+}  # fmt: skip
 VARIABLES = {PREFIX + name.upper() for name in Settings.model_fields}
 
 
@@ -39,6 +44,17 @@ def broker(documents: Sequence[Document]) -> Document:
     return container(pods(documents)["StatefulSet"])
 
 
+def without_pod(selector: dict[str, str]) -> dict[str, str]:
+    """Without the label that Kubernetes itself gives the pods of a StatefulSet."""
+    return {name: value for name, value in selector.items() if name != "statefulset.kubernetes.io/pod-name"}
+
+
+def client_service(documents: Sequence[Document]) -> Document:
+    services = [each for each in documents if each["kind"] == "Service"]
+    [found] = [each for each in services if each["metadata"]["labels"]["app.kubernetes.io/component"] == "client"]
+    return found
+
+
 def selects(selector: dict[str, str], labels: dict[str, str]) -> bool:
     return selector.items() <= labels.items()
 
@@ -55,6 +71,10 @@ def test_every_setting_of_the_chart_exists_and_is_valid(
     for name, value in found.items():
         # The file is mounted in a pod. Variables have the same values as in other pods.
         monkeypatch.setenv(name, str(tmp_path / "keys") if name == "TOPICS_API_KEYS_FILE" else value)
+    of_node = variables(broker(documents), "release-0", lambda _name, _key: "0123456789abcdef" * 2)
+    assert {name for name in of_node if name.startswith(PREFIX)} <= VARIABLES
+    for name, value in of_node.items():
+        monkeypatch.setenv(name, value)
     taken = Settings()  # pyright: ignore[reportCallIssue]
     for name, value in found.items():
         field = getattr(taken, name.removeprefix(PREFIX).lower())
@@ -65,14 +85,18 @@ def test_every_setting_of_the_chart_exists_and_is_valid(
 
 
 def test_no_variable_of_a_pod_is_unknown(documents: Sequence[Document]) -> None:
-    for pod in pods(documents).values():
+    for kind, pod in pods(documents).items():
         names = {each["name"] for each in container(pod).get("env", ())}
-        assert {name for name in names if name.startswith(PREFIX)} <= OF_CLIENTS
+        known = OF_NODES if kind == "StatefulSet" else OF_CLIENTS
+        assert {name for name in names if name.startswith(PREFIX)} <= known
 
 
 def test_the_chart_makes_the_settings_that_kubernetes_needs(documents: Sequence[Document]) -> None:
     found = settings(documents)
-    assert found["TOPICS_TRUST_PAGE_CACHE"] == "0"
+    # The folder of a pod stays in the page cache of its machine; a volume may be detached.
+    volumes = [each for each in pods(documents)["StatefulSet"]["spec"]["volumes"] if each["name"] == "data"]
+    is_cache = "TOPICS_CLUSTER_URL" in found and "emptyDir" in str(volumes)
+    assert found["TOPICS_TRUST_PAGE_CACHE"] == str(int(is_cache))
     assert found["TOPICS_ON_STORAGE_FAILED"] == "exit"
     assert not is_loopback(found["TOPICS_HOST"])
     assert ("TOPICS_API_KEYS_FILE" in found) != (found.get("TOPICS_ALLOW_INSECURE_NO_AUTH") == "1")
@@ -114,23 +138,38 @@ def test_every_mount_has_a_volume(documents: Sequence[Document]) -> None:
         assert {mount["name"] for mount in container(pod).get("volumeMounts") or ()} == volumes, kind
 
 
+def cells_of_cluster(documents: Sequence[Document]) -> int:
+    """What its init container is told; 0: none is a cluster, or another pod made it."""
+    for each in pods(documents)["StatefulSet"]["spec"].get("initContainers", ()):
+        if each["name"] == "cluster-init":
+            return int(each["command"][each["command"].index("--cells") + 1])
+    return 0
+
+
 # -- ports and selectors -----------------------------------------------------------------------------------------------
 
 
 def test_every_port_is_the_port_of_the_broker(documents: Sequence[Document]) -> None:
     ports = broker(documents)["ports"]
     found = settings(documents)
-    cells = int(found.get("TOPICS_CELLS", 1))
+    cells = int(found.get("TOPICS_CELLS") or cells_of_cluster(documents) or 1)
     of_cells = [int(found[name]) for name in ("TOPICS_KAFKA_PORT", "TOPICS_CELL_PORTS") if name in found]
     listens = [int(found["TOPICS_PORT"]), *(first + cell for first in of_cells for cell in range(cells))]
-    assert [port["containerPort"] for port in ports] == listens
-    services = [each for each in documents if each["kind"] == "Service"]
-    assert len(services) == 2
-    for service in services:
-        assert [each["targetPort"] for each in service["spec"]["ports"]] == [port["name"] for port in ports]
+    among_nodes = [int(found[name]) for name in ("TOPICS_CLUSTER_PORT",) if name in found]
+    assert [port["containerPort"] for port in ports] == listens + among_nodes
+    names = [port["name"] for port in ports]
+    services = {
+        each["metadata"]["labels"]["app.kubernetes.io/component"]: [to["targetPort"] for to in each["spec"]["ports"]]
+        for each in documents
+        if each["kind"] == "Service"
+    }
+    public = [name for name in names if name != "cluster"]
+    assert services.pop("pod", public) == public
+    # The Service leads to any node; only the HTTP port is the same at all of them.
+    assert services == {"client": ["http"] if among_nodes else public, "headless": names}
     for ingress in (each for each in documents if each["kind"] == "Ingress"):
         backends = [each["service"] for each in named(ingress) if "service" in each]
-        client = find(documents, "Service")
+        client = client_service(documents)
         assert {each["name"] for each in backends} == {client["metadata"]["name"]}
         assert {each["port"]["name"] for each in backends} == {client["spec"]["ports"][0]["name"]}
 
@@ -142,7 +181,7 @@ def test_selectors_find_the_broker_and_no_other_pod(documents: Sequence[Document
     spread = [each["labelSelector"]["matchLabels"] for each in named(stateful["template"]) if "topologyKey" in each]
     selectors = [
         stateful["selector"]["matchLabels"],
-        *[each["spec"]["selector"] for each in documents if each["kind"] == "Service"],
+        *[without_pod(each["spec"]["selector"]) for each in documents if each["kind"] == "Service"],
         *[each["spec"]["selector"]["matchLabels"] for each in documents if each["kind"] == "PodDisruptionBudget"],
         *[each["spec"]["podSelector"]["matchLabels"] for each in documents if each["kind"] == "NetworkPolicy"],
         *spread,
@@ -162,25 +201,35 @@ def test_the_policy_lets_in_clients_pods_of_the_release_and_peers(helm: Helm) ->
     documents = helm.render("-f", str(CHART / "ci/full-values.yaml"))
     policy = find(documents, "NetworkPolicy")["spec"]
     ports = broker(documents)["ports"]
-    clients, peers = policy["ingress"]
+    [clients] = policy["ingress"]
     assert [each["port"] for each in clients["ports"]] == [port["name"] for port in ports] == ["http", "kafka"]
     ours = [each["podSelector"]["matchLabels"] for each in clients["from"] if "namespaceSelector" not in each]
     for kind, pod in pods(documents).items():
         assert any(selects(selector, pod["metadata"]["labels"]) for selector in ours), kind
-    assert [each["port"] for each in peers["ports"]] == [4001]
-    assert peers["ports"][0]["port"] not in [port["containerPort"] for port in ports]
     assert policy["policyTypes"] == ["Ingress", "Egress"]
     assert [each["port"] for each in policy["egress"][0]["ports"]] == [53, 53]
 
 
+def test_only_nodes_of_a_cluster_may_connect_to_its_port(helm: Helm) -> None:
+    documents = helm.render("-f", str(CHART / "ci/claimed-cluster-values.yaml"))
+    policy = find(documents, "NetworkPolicy")["spec"]
+    clients, nodes = policy["ingress"]
+    assert "cluster" not in [each["port"] for each in clients["ports"]]
+    _, to_nodes, *_ = policy["egress"]
+    assert [each["port"] for each in nodes["ports"]] == [each["port"] for each in to_nodes["ports"]] == ["cluster"]
+    [by] = nodes["from"]
+    assert nodes["from"] == to_nodes["to"]
+    labels = {kind: pod["metadata"]["labels"] for kind, pod in pods(documents).items()}
+    assert [kind for kind in labels if selects(by["podSelector"]["matchLabels"], labels[kind])] == ["StatefulSet"]
+
+
 def test_without_a_list_of_clients_every_pod_may_connect(default: Sequence[Document]) -> None:
-    clients, peers = find(default, "NetworkPolicy")["spec"]["ingress"]
+    [clients] = find(default, "NetworkPolicy")["spec"]["ingress"]
     assert "from" not in clients
-    assert "from" in peers
 
 
 def test_clients_in_the_pods_call_the_service(documents: Sequence[Document]) -> None:
-    service = find(documents, "Service")
+    service = client_service(documents)
     port = service["spec"]["ports"][0]
     scheme = "https" if "TOPICS_TLS_CERT" in settings(documents) else "http"
     for kind, pod in pods(documents).items():
@@ -221,7 +270,7 @@ def test_each_cell_has_ports_where_clients_are_told(helm: Helm) -> None:
         assert found[name] == f"{service['metadata']['name']}.somewhere.svc:{ports[first]}"
     assert [ports[name] - ports["kafka"] for name in ("kafka", "kafka-1", "kafka-2")] == [0, 1, 2]
     assert [ports[name] - ports["cell-0"] for name in ("cell-0", "cell-1", "cell-2")] == [0, 1, 2]
-    [clients, _] = find(documents, "NetworkPolicy")["spec"]["ingress"]
+    [clients] = find(documents, "NetworkPolicy")["spec"]["ingress"]
     assert [each["port"] for each in clients["ports"]] == list(ports)
     options = ("cells=3", "kafka.enabled=true", "service.type=NodePort", "kafka.nodePort=30100")
     other = find(helm.render(*[option for each in options for option in ("--set", each)]), "Service")

@@ -19,8 +19,8 @@ from kubernetes_validate import utils
 from tests.support.chart import CHART, PACKAGES, ROOT, VALUES, Document, Helm, find, kinds
 
 OLDEST, NEWEST = "1.28", kubernetes_validate.latest_version()
-#: Kinds of the Prometheus operator, for which Kubernetes has no schemas.
-OF_THE_OPERATOR = {"ServiceMonitor", "PrometheusRule"}
+#: Kinds that Kubernetes has no schemas for: of the Prometheus operator, cert-manager and the Gateway API.
+OF_OTHERS = {"ServiceMonitor", "PrometheusRule", "Certificate", "HTTPRoute"}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -71,7 +71,7 @@ def test_both_versions_of_helm_render_the_same(helms: dict[str, Helm], values: P
 @pytest.mark.parametrize("version", [OLDEST, NEWEST])
 def test_kubernetes_accepts_the_rendered_objects(documents: Sequence[Document], version: str) -> None:
     for document in documents:
-        if document["kind"] not in OF_THE_OPERATOR:
+        if document["kind"] not in OF_OTHERS:
             validate(document, version)
 
 
@@ -124,3 +124,7 @@ def test_notes_explain_how_to_connect_and_warn_of_unsafe_values(helm: Helm) -> N
     cells = notes("-f", str(CHART / "ci/cells-values.yaml"))
     assert "Cells:           3, behind 2 gateways; their number is fixed" in cells
     assert "release-topics-broker.somewhere.svc:4200 is cell 0" in cells
+    cluster = notes("-f", str(CHART / "ci/cluster-values.yaml"))
+    assert "3 nodes and 6 cells in s3://bucket/topics" in cluster
+    assert "release-topics-broker-headless.somewhere.svc:9092 (SASL/PLAIN" in cluster
+    assert "store.clusterSecret.existingSecret there" in cluster

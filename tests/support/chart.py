@@ -9,7 +9,7 @@ import platform
 import subprocess
 import tarfile
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
@@ -132,8 +132,26 @@ def pods(documents: Sequence[Document]) -> dict[str, Document]:
 
 
 def container(pod: Document) -> Document:
-    [only] = pod["spec"]["containers"]
-    return only
+    """The chart's container. Those of the user come behind it."""
+    return pod["spec"]["containers"][0]
+
+
+def variables(container: Document, name: str, secret: Callable[[str, str], str]) -> dict[str, str]:
+    """`env` as Kubernetes resolves it for a pod of that name. `secret`: the value of a key in a Secret."""
+    found: dict[str, str] = {}
+    for each in container.get("env") or ():
+        match each:
+            case {"value": value}:
+                for known, text in found.items():
+                    value = value.replace(f"$({known})", text)
+            case {"valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}:
+                value = name
+            case {"valueFrom": {"secretKeyRef": reference}}:
+                value = secret(reference["name"], reference["key"])
+            case _:
+                raise AssertionError(f"nothing here resolves {each}")
+        found[each["name"]] = value
+    return found
 
 
 def settings(documents: Sequence[Document]) -> dict[str, str]:

@@ -43,6 +43,17 @@ BY_THE_CHART = frozenset(
         "drain_ms",
         "on_storage_failed",
         "trust_page_cache",
+        # A cluster has the same bucket and secret at all nodes, and each has a name and addresses of its own.
+        "cluster_url",
+        "node",
+        "advertised",
+        "cluster_host",
+        "cluster_port",
+        "cluster_advertised",
+        "cluster_secret",
+        "cluster_cert",
+        "cluster_key",
+        "cluster_ca",
         # A port that only the pod has cannot be reached.
         "kafka_port",
         "kafka_host",
@@ -62,6 +73,9 @@ ADDRESS = {"type": "string", "pattern": "^([^ :]+:[0-9]+|\\[[0-9a-fA-F:.]+\\]:[0
 #: Ports of cells follow each other, so a pod has room for so many.
 MOST_CELLS = 64
 STRINGS = {"type": "object", "additionalProperties": {"type": "string"}}
+#: Labels that the chart sets itself, and selects by.
+OF_THE_CHART = "^(app[.]kubernetes[.]io/(name|instance|component|version|managed-by)|helm[.]sh/chart)$"
+LABELS = {**STRINGS, "propertyNames": {"not": {"pattern": OF_THE_CHART}}}
 #: A name of an object; empty = none.
 NAME = {"type": "string", "pattern": "^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$", "maxLength": 253}
 LABEL = {"type": "string", "pattern": "^([a-z]([-a-z0-9]*[a-z0-9])?)?$", "maxLength": 40}
@@ -118,6 +132,7 @@ def resources() -> dict[str, Any]:
 
 def image(**more: dict[str, Any]) -> dict[str, Any]:
     return strict(
+        registry={"type": "string", "pattern": "^[^/ ]*(/[^/ ]+)*$"},
         repository={"type": "string", "minLength": 1},
         tag={"type": "string", "pattern": "^[-._A-Za-z0-9]*$", "maxLength": 128},
         digest={"type": "string", "pattern": "^(sha256:[0-9a-f]{64})?$"},
@@ -128,11 +143,24 @@ def image(**more: dict[str, Any]) -> dict[str, Any]:
 
 def storage() -> dict[str, dict[str, Any]]:
     return {
+        "store": strict(
+            bucket={"type": "string", "pattern": "^((s3|gs|az)://[^@?#]+)?$"},
+            cells={"type": "integer", "minimum": 1, "maximum": MOST_CELLS},
+            init=BOOLEAN,
+            secretRef=NAME,
+            clusterSecret=strict(existingSecret=NAME, key=KEY_OF_SECRET),
+            cache=strict(persistent=BOOLEAN, sizeLimit={**QUANTITY, "pattern": f"{QUANTITY['pattern']}|^$"}),
+        ),
         "persistence": strict(
             enabled=BOOLEAN,
             existingClaim=NAME,
             storageClass=NAME,
             size=QUANTITY,
+            accessModes={
+                "type": "array",
+                "minItems": 1,
+                "items": one_of("ReadWriteOnce", "ReadWriteOncePod", "ReadWriteMany"),
+            },
             whenDeleted=one_of("Retain", "Delete"),
             annotations=STRINGS,
         ),
@@ -156,6 +184,9 @@ def storage() -> dict[str, dict[str, Any]]:
             secretRef=NAME,
             format=one_of("parquet", "delta", "json"),
             options=TEXTS,
+            nodeSelector=STRINGS,
+            tolerations=OBJECTS,
+            affinity=OBJECT,
             resources=resources(),
         ),
     }
@@ -185,10 +216,31 @@ def network() -> dict[str, dict[str, Any]]:
             allowWithoutAuth=BOOLEAN,
             annotations=STRINGS,
         ),
+        "podServices": strict(
+            enabled=BOOLEAN,
+            type=one_of("LoadBalancer", "ClusterIP"),
+            loadBalancerSourceRanges=TEXTS,
+            annotations=STRINGS,
+        ),
+        "httpRoute": strict(
+            enabled=BOOLEAN,
+            parentRefs=OBJECTS,
+            hostnames=TEXTS,
+            allowWithoutAuth=BOOLEAN,
+            filters=OBJECTS,
+            timeouts=STRINGS,
+            annotations=STRINGS,
+        ),
+        "certificate": strict(
+            enabled=BOOLEAN,
+            issuerRef=strict(name=NAME, kind={"type": "string", "minLength": 1}, group={"type": "string"}),
+            dnsNames=TEXTS,
+            duration={**DURATION, "pattern": f"{DURATION['pattern']}|^$"},
+            renewBefore={**DURATION, "pattern": f"{DURATION['pattern']}|^$"},
+        ),
         "networkPolicy": strict(
             enabled=BOOLEAN,
             clients=OBJECTS,
-            peerPort=PORT,
             egress=strict(restricted=BOOLEAN, rules=OBJECTS),
         ),
         "podDisruptionBudget": strict(enabled=BOOLEAN),
@@ -197,23 +249,49 @@ def network() -> dict[str, dict[str, Any]]:
 
 def metrics() -> dict[str, Any]:
     return strict(
-        serviceMonitor=strict(enabled=BOOLEAN, interval=DURATION, scrapeTimeout=DURATION, labels=STRINGS),
+        serviceMonitor=strict(
+            enabled=BOOLEAN,
+            interval=DURATION,
+            scrapeTimeout=DURATION,
+            labels=STRINGS,
+            relabelings=OBJECTS,
+            metricRelabelings=OBJECTS,
+        ),
         prometheusRule=strict(enabled=BOOLEAN, labels=STRINGS),
         dashboard=strict(enabled=BOOLEAN, labels=STRINGS, annotations=STRINGS),
+    )
+
+
+def probe() -> dict[str, Any]:
+    seconds = {"type": "integer", "minimum": 1}
+    return strict(
+        initialDelaySeconds={"type": "integer", "minimum": 0},
+        periodSeconds=seconds,
+        timeoutSeconds=seconds,
+        failureThreshold=seconds,
+        successThreshold=seconds,
     )
 
 
 def pod() -> dict[str, dict[str, Any]]:
     variable = {"type": "object", "required": ["name"], "properties": {"name": {"type": "string", "minLength": 1}}}
     user = {"type": "integer", "minimum": 1}
+    users = dict.fromkeys(("runAsUser", "runAsGroup", "fsGroup"), user)
     return {
+        "podSecurityContext": {"type": "object", "properties": users},
+        "updateStrategy": OBJECT,
+        "lifecycle": OBJECT,
+        **{f"{name}Probe": probe() for name in ("startup", "liveness", "readiness")},
+        "initContainers": OBJECTS,
+        "extraContainers": OBJECTS,
+        "extraObjects": {"type": "array", "items": {"type": ["object", "string"]}},
+        "topologySpreadConstraints": OBJECTS,
         "serviceAccount": strict(create=BOOLEAN, name=NAME, automountToken=BOOLEAN, annotations=STRINGS),
-        "runAs": strict(user=user, group=user),
         "resources": resources(),
         "extraEnv": {"type": "array", "items": variable},
         "extraVolumes": OBJECTS,
         "extraVolumeMounts": OBJECTS,
-        "podLabels": STRINGS,
+        "podLabels": LABELS,
         "podAnnotations": STRINGS,
         "priorityClassName": NAME,
         "nodeSelector": STRINGS,
@@ -224,6 +302,13 @@ def pod() -> dict[str, dict[str, Any]]:
 
 def schema() -> dict[str, Any]:
     """The whole of values.schema.json."""
+    of_all = {
+        "imageRegistry": {"type": "string"},
+        "imagePullSecrets": {
+            "type": "array",
+            "items": {"type": ["string", "object"], "required": ["name"], "properties": {"name": TEXT}},
+        },
+    }
     names_in_secret = strict(file=KEY_OF_SECRET, admin=KEY_OF_SECRET, metrics=KEY_OF_SECRET)
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",
@@ -231,8 +316,9 @@ def schema() -> dict[str, Any]:
         **strict(
             nameOverride=LABEL,
             fullnameOverride=LABEL,
+            commonLabels=LABELS,
             # The chart itself says in a sentence which number is allowed.
-            replicas={"type": "integer"},
+            replicaCount={"type": "integer"},
             cells={"type": "integer", "minimum": 1, "maximum": MOST_CELLS},
             gateways={"type": "integer", "minimum": 1, "maximum": 64},
             cellPorts=strict(enabled=BOOLEAN, port=PORT, advertised=ADDRESS),
@@ -249,8 +335,8 @@ def schema() -> dict[str, Any]:
             **network(),
             metrics=metrics(),
             **pod(),
-            # What a parent chart passes to all its parts. Nothing in it is used here. `enabled` is its switch.
-            **{"global": OBJECT, "enabled": BOOLEAN},
+            # What a parent chart passes to all its parts; other charts use more of it. `enabled` is its switch.
+            **{"global": {"type": "object", "properties": of_all}, "enabled": BOOLEAN},
         ),
     }
 

@@ -1,4 +1,5 @@
-"""The part of the Kubernetes API that Helm uses to look up an object: discovery, and readable Secrets."""
+"""The part of the Kubernetes API that Helm uses to look up an object: discovery, and readable Secrets and
+StatefulSets."""
 
 from __future__ import annotations
 
@@ -48,10 +49,11 @@ ABSENT = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "
 
 
 class FakeCluster:
-    """`secrets`: by (namespace, name). Serves on a free port of this machine within the `with` block."""
+    """`secrets`, `stateful_sets`: by (namespace, name). Serves on a free port within the `with` block."""
 
     def __init__(self) -> None:
         self.secrets: dict[tuple[str, str], dict[str, Any]] = {}
+        self.stateful_sets: dict[tuple[str, str], dict[str, Any]] = {}
         cluster = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -73,6 +75,8 @@ class FakeCluster:
         match path.strip("/").split("/"):
             case ["api", "v1", "namespaces", namespace, "secrets", name]:
                 return self.secrets.get((namespace, name))
+            case ["apis", "apps", "v1", "namespaces", namespace, "statefulsets", name]:
+                return self.stateful_sets.get((namespace, name))
             case _:
                 return DISCOVERY.get(path)
 

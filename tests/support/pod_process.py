@@ -1,7 +1,8 @@
 """Runs a rendered pod as a process here, with its command, environment, mounts and probes, without a cluster.
 
 Folders replace what a kubelet does: each volume becomes one, Secrets and ConfigMaps are written into theirs, and paths
-below a mount in the environment and the command lead there. The port is any free one.
+below a mount in the environment and the command lead there. The port is any free one. A node of a cluster has a
+loopback address of its own, with the ports of the manifest; names of pods in the environment become these addresses.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from tests.support.broker_process import LOOK_AGAIN_S, PATIENCE_S, PYTHON_PATH, TETHER
-from tests.support.chart import Document, container
+from tests.support.chart import Document, variables
+from tests.support.chart import container as the_container
 
 Contents = dict[str, bytes]
 
@@ -40,10 +42,20 @@ class Pod:
     """One pod of `documents`, which contain everything that it refers to. Claims are folders of their name in
     `directory`."""
 
-    def __init__(self, documents: Sequence[Document], pod: Document, directory: Path) -> None:
+    def __init__(
+        self,
+        documents: Sequence[Document],
+        pod: Document,
+        directory: Path,
+        *,
+        name: str = "",
+        container: Document | None = None,
+    ) -> None:
+        """`container`: one of its init containers, instead of the chart's container."""
         self._documents = documents
-        self.container = container(pod)
+        self.container = container or the_container(pod)
         self.directory = directory
+        self.name = name
         self.mounts = {
             mount["mountPath"]: self._volume(pod, mount["name"]) for mount in self.container.get("volumeMounts") or ()
         }
@@ -78,17 +90,15 @@ class Pod:
                 if part in source:
                     there = contents(self._documents, kind, source[part]["name"])
                     found |= {name: value.decode() for name, value in there.items()}
-        for each in self.container.get("env", ()):
-            if "valueFrom" in each:
-                reference = each["valueFrom"]["secretKeyRef"]
-                found[each["name"]] = contents(self._documents, "Secret", reference["name"])[reference["key"]].decode()
-            else:
-                found[each["name"]] = each["value"]
+        found |= variables(self.container, self.name, self._secret)
         return {
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
             "PYTHONPATH": PYTHON_PATH,
             **{name: self.here(value) for name, value in found.items()},
         }
+
+    def _secret(self, name: str, key: str) -> str:
+        return contents(self._documents, "Secret", name)[key].decode()
 
     def command(self) -> list[str]:
         program, *arguments = [self.here(part) for part in self.container["command"]]
@@ -121,6 +131,7 @@ class BrokerPod(Pod):
     """Run the broker. It is killed when the `with` block ends."""
 
     _process: subprocess.Popen[bytes] | None = None
+    host = "127.0.0.1"
     port = 0
 
     def __enter__(self) -> Self:
@@ -143,26 +154,28 @@ class BrokerPod(Pod):
 
     @property
     def url(self) -> str:
-        return f"{'https' if self._tls() else 'http'}://127.0.0.1:{self.port}"
+        return f"{'https' if self._tls() else 'http'}://{self.host}:{self.port}"
 
     def start(self) -> None:
         """Wait until it passes what a kubelet checks: the startup probe, then readiness."""
         named, port_file = self.port_file
         port_file.unlink(missing_ok=True)
-        any_port = {"TOPICS_PORT": "0", "TOPICS_PORT_FILE": named}
+        self._launch(TOPICS_PORT="0", TOPICS_PORT_FILE=named)
+        self._until(port_file.exists)
+        self.port = int(port_file.read_text())
+        self._until(lambda: self.passes("startupProbe"))
+        self._until(lambda: self.passes("readinessProbe"))
+
+    def _launch(self, **more: str) -> None:
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [*TETHER, *self.command()],
-                env=self.environment() | any_port,
+                env=self.environment() | more,
                 cwd=self._empty(),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
             )
-        self._until(port_file.exists)
-        self.port = int(port_file.read_text())
-        self._until(lambda: self.passes("startupProbe"))
-        self._until(lambda: self.passes("readinessProbe"))
 
     def passes(self, probe: str) -> bool:
         """Judged like a kubelet: any answer from 200 to 399, in time."""
@@ -177,9 +190,9 @@ class BrokerPod(Pod):
         """(status, answer), decoded if it is JSON. Certificates are not checked, as by a kubelet."""
         if self._tls():
             context = ssl._create_unverified_context()
-            connection = http.client.HTTPSConnection("127.0.0.1", self.port, timeout=timeout_s, context=context)
+            connection = http.client.HTTPSConnection(self.host, self.port, timeout=timeout_s, context=context)
         else:
-            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout_s)
+            connection = http.client.HTTPConnection(self.host, self.port, timeout=timeout_s)
         headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
         with contextlib.closing(connection):
             connection.request(method, path, None if body is None else json.dumps(body), headers)
@@ -216,9 +229,43 @@ class BrokerPod(Pod):
         assert self._process is not None, "it has not been started"
         return self._process
 
-    def _until(self, condition: Any) -> None:
-        deadline = time.monotonic() + PATIENCE_S
+    def _until(self, condition: Callable[[], bool], patience_s: float = PATIENCE_S) -> None:
+        deadline = time.monotonic() + patience_s
         while not condition():
             assert self.alive(), f"the broker ended with {self._running().returncode}:\n{self.log()}"
-            assert time.monotonic() < deadline, f"nothing came of it in {PATIENCE_S} s:\n{self.log()}"
+            assert time.monotonic() < deadline, f"nothing came of it in {patience_s} s:\n{self.log()}"
             time.sleep(LOOK_AGAIN_S)
+
+
+class NodePod(BrokerPod):
+    """Run one pod of a cluster: its init containers, and then the broker. `addresses`: of all pods, by the name that
+    the DNS of Kubernetes gives them."""
+
+    def __init__(
+        self, documents: Sequence[Document], pod: Document, directory: Path, name: str, addresses: Mapping[str, str]
+    ) -> None:
+        super().__init__(documents, pod, directory, name=name)
+        self._pod = pod
+        self._addresses = addresses
+        self.host = next(address for known, address in addresses.items() if known.startswith(f"{name}."))
+
+    def environment(self) -> dict[str, str]:
+        found = super().environment()
+        self.port = int(found["TOPICS_PORT"])
+        for name, value in found.items():
+            for known, address in self._addresses.items():
+                value = value.replace(known, address)
+            found[name] = value
+        return found | {"TOPICS_HOST": self.host, "TOPICS_CLUSTER_HOST": self.host}
+
+    def begin(self) -> None:
+        """Run the init containers to their end, and start the broker without waiting for it."""
+        for each in self._pod["spec"].get("initContainers", ()):
+            prepared = Pod(self._documents, self._pod, self.directory, name=self.name, container=each)
+            done = prepared.run()
+            assert done.returncode == 0, done.stdout
+        self._launch()
+
+    def wait_ready(self, patience_s: float) -> None:
+        self._until(lambda: self.passes("startupProbe"), patience_s)
+        self._until(lambda: self.passes("readinessProbe"), patience_s)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
+import msgspec
 import pytest
 
 from storage.bucket import Driver, NoCluster, begin_cell, found, keys, parse_location, read_cluster
@@ -92,6 +94,39 @@ def test_cells_that_were_in_use_are_not_begun_anew(monkeypatch: pytest.MonkeyPat
         make_cluster(HERE, 2)
     del bucket.objects[keys.slot("cell-01", 1)]
     assert make_cluster(HERE, 2).cells == made.cells  # as after a run that was interrupted
+
+
+def test_several_processes_may_make_it_if_it_does_not_exist(monkeypatch: pytest.MonkeyPatch) -> None:
+    location = Location("s3", BUCKET, "clusters/together")
+    with contextlib.ExitStack() as stack:
+        credentials(monkeypatch, stack.enter_context(s3_server()))
+        with ThreadPoolExecutor(3) as pool:
+            made = list(pool.map(lambda _: make_cluster(location, 2, if_not_exists=True), range(3)))
+        assert len({each.cluster_id for each in made}) == 1
+        assert [each.existed for each in made].count(False) == 1
+        again = make_cluster(location, 2, if_not_exists=True)
+        assert (again.cluster_id, again.existed) == (made[0].cluster_id, True)
+        with pytest.raises(OpenError, match=r"of 2 cells, not of 3\. The number never changes: say --cells 2"):
+            make_cluster(location, 3, if_not_exists=True)
+
+
+def test_one_that_was_made_and_used_meanwhile_is_no_damage(
+    monkeypatch: pytest.MonkeyPatch, bucket: MemoryBucket
+) -> None:
+    """Another process makes it, and a node seals a cell, between the first look at the two."""
+    monkeypatch.setattr("storage.cells.founding.open_location", always(bucket))
+    other = make_cluster(HERE, 2)
+    bucket.objects[keys.slot("cell-00", 1)] = b"a node owns it"
+    made, get = bucket.objects.pop(keys.CLUSTER), bucket.get
+
+    def late(key: str) -> bytes | None:
+        found = get(key)
+        if key == keys.CLUSTER:
+            bucket.objects[keys.CLUSTER] = made
+        return found
+
+    monkeypatch.setattr(bucket, "get", late)
+    assert make_cluster(HERE, 2, if_not_exists=True) == msgspec.structs.replace(other, existed=True)
 
 
 def test_every_cell_is_begun_when_there_is_a_cluster(monkeypatch: pytest.MonkeyPatch, bucket: MemoryBucket) -> None:

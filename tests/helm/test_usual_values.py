@@ -1,0 +1,195 @@
+"""Values that operators know from other charts reach the objects."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.chart import CHART, Document, Helm, container, find, pods
+
+pytestmark = pytest.mark.fast
+
+BUCKET = "store.bucket=s3://bucket/prefix"
+EXPORT = ("export.schedule=@daily", "export.to=s3://lake/topics")
+BACKUP = ("backup.existingClaim=backups", "backup.schedule=@daily")
+
+
+def rendered(helm: Helm, tmp_path: Path, values: dict[str, Any], *settings: str) -> Sequence[Document]:
+    """With values from a file, and some by --set."""
+    path = tmp_path / f"{len([*tmp_path.iterdir()])}.json"  # the same options are rendered only once
+    path.write_text(json.dumps(values))
+    return helm.render("-f", str(path), *[part for each in settings for part in ("--set", each)])
+
+
+def images(found: Any) -> Iterator[str]:
+    if isinstance(found, dict):
+        if isinstance(found.get("image"), str):
+            yield found["image"]
+        for each in found.values():
+            yield from images(each)
+    elif isinstance(found, list):
+        for each in found:
+            yield from images(each)
+
+
+def test_a_parent_chart_chooses_the_registry_of_every_image(helm: Helm) -> None:
+    options = [
+        part for each in (*EXPORT, BUCKET, "global.imageRegistry=mirror.example.com:5000") for part in ("--set", each)
+    ]
+    found = {image.rpartition(":")[0] for image in images(list(helm.render(*options)))}
+    assert found == {"mirror.example.com:5000/topics-broker", "mirror.example.com:5000/topics-exporter"}
+    own = helm.render("--set", "image.registry=registry.example.com/team")
+    assert container(pods(own)["StatefulSet"])["image"].startswith("registry.example.com/team/topics-broker:")
+
+
+def test_every_pod_has_the_pull_secrets_of_the_chart_and_of_its_parent(helm: Helm, tmp_path: Path) -> None:
+    given = {"image": {"pullSecrets": ["ours"]}, "global": {"imagePullSecrets": ["text", {"name": "object"}, "ours"]}}
+    found = pods(rendered(helm, tmp_path, given, *EXPORT, *BACKUP))
+    assert set(found) == {"StatefulSet", "CronJob backup", "CronJob export", "Pod"}
+    for kind, pod in found.items():
+        assert [each["name"] for each in pod["spec"]["imagePullSecrets"]] == ["text", "object", "ours"], kind
+
+
+def test_common_labels_are_on_every_object_and_pod_but_not_in_selectors(helm: Helm, tmp_path: Path) -> None:
+    given = {"commonLabels": {"team": "data"}, "podLabels": {"team": "brokers"}}
+    documents = rendered(helm, tmp_path, given, *EXPORT, *BACKUP, "metrics.prometheusRule.enabled=true")
+    for document in documents:
+        assert document["metadata"]["labels"]["team"] == "data", document["kind"]
+    for kind, pod in pods(documents).items():
+        assert pod["metadata"]["labels"]["team"] == ("brokers" if kind == "StatefulSet" else "data")
+    assert "team" not in json.dumps(find(documents, "StatefulSet")["spec"]["selector"])
+    assert "team" not in json.dumps(find(documents, "StatefulSet")["spec"]["volumeClaimTemplates"])
+
+
+@pytest.mark.parametrize("name", ["app.kubernetes.io/name", "app.kubernetes.io/component", "helm.sh/chart"])
+def test_labels_that_the_chart_selects_by_are_refused(helm: Helm, tmp_path: Path, name: str) -> None:
+    path = tmp_path / "values.json"
+    for values in ("commonLabels", "podLabels"):
+        path.write_text(json.dumps({values: {name: "other"}}))
+        assert name in helm.refused("-f", str(path))
+
+
+#: Parts of Kubernetes objects that are passed on: the value, and where it is in the StatefulSet.
+PASSED: list[tuple[str, Any, tuple[str, ...]]] = [
+    ("updateStrategy", {"type": "OnDelete"}, ("spec", "updateStrategy")),
+    (
+        "topologySpreadConstraints",
+        [{"maxSkew": 2, "topologyKey": "rack", "whenUnsatisfiable": "DoNotSchedule"}],
+        ("spec", "template", "spec", "topologySpreadConstraints"),
+    ),
+    ("lifecycle", {"preStop": {"exec": {"command": ["sleep", "1"]}}}, ("broker", "lifecycle")),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "place"), PASSED, ids=[name for name, _, _ in PASSED])
+def test_parts_of_kubernetes_objects_are_passed_on(
+    helm: Helm, tmp_path: Path, name: str, value: Any, place: tuple[str, ...]
+) -> None:
+    found = find(rendered(helm, tmp_path, {name: value}), "StatefulSet")
+    for part in place:
+        found = container(found["spec"]["template"]) if part == "broker" else found[part]
+    assert found == value
+
+
+@pytest.mark.parametrize("name", ["startupProbe", "livenessProbe", "readinessProbe"])
+def test_each_number_of_a_probe_can_be_set(helm: Helm, tmp_path: Path, name: str) -> None:
+    numbers = {"periodSeconds": 7, "timeoutSeconds": 6, "failureThreshold": 5, "initialDelaySeconds": 4}
+    found = container(pods(rendered(helm, tmp_path, {name: numbers}))["StatefulSet"])[name]
+    assert {number: found[number] for number in numbers} == numbers
+    assert "httpGet" in found
+
+
+def test_a_cluster_that_chooses_the_user_gets_a_pod_without_one(helm: Helm) -> None:
+    nothing = [f"podSecurityContext.{name}=null" for name in ("runAsUser", "runAsGroup", "fsGroup")]
+    documents = helm.render(*[part for each in (*nothing, *EXPORT) for part in ("--set", each)])
+    for pod in pods(documents).values():
+        assert not {"runAsUser", "runAsGroup", "fsGroup"} & pod["spec"]["securityContext"].keys()
+        assert pod["spec"]["securityContext"]["runAsNonRoot"] is True
+
+
+def test_containers_of_the_user_are_before_and_beside_the_broker(helm: Helm, tmp_path: Path) -> None:
+    given = {
+        "initContainers": [{"name": "first", "image": "a"}],
+        "extraContainers": [{"name": "beside", "image": "b"}],
+    }
+    spec = pods(rendered(helm, tmp_path, given))["StatefulSet"]["spec"]
+    assert [each["name"] for each in spec["initContainers"]] == ["first"]
+    assert [each["name"] for each in spec["containers"]] == ["broker", "beside"]
+    spec = pods(rendered(helm, tmp_path, given, BUCKET))["StatefulSet"]["spec"]
+    assert [each["name"] for each in spec["initContainers"]] == ["cluster-init", "first"]
+
+
+def test_more_objects_are_rendered_as_objects_and_as_templates(helm: Helm, tmp_path: Path) -> None:
+    text = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: '{{ .Release.Name }}-text'\n"
+    named = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "{{ .Release.Name }}-object"}}
+    found = {each["metadata"]["name"] for each in rendered(helm, tmp_path, {"extraObjects": [text, named]})}
+    assert {"release-text", "release-object"} <= found
+
+
+def test_claims_have_the_access_modes(helm: Helm) -> None:
+    [usual] = find(helm.render(), "StatefulSet")["spec"]["volumeClaimTemplates"]
+    assert usual["spec"]["accessModes"] == ["ReadWriteOnce"]
+    options = ("--set", "persistence.accessModes={ReadWriteOncePod}")
+    [other] = find(helm.render(*options), "StatefulSet")["spec"]["volumeClaimTemplates"]
+    assert other["spec"]["accessModes"] == ["ReadWriteOncePod"]
+
+
+def test_an_http_route_leads_to_the_service_and_ends_no_stream(helm: Helm) -> None:
+    documents = helm.render("-f", str(CHART / "ci/cluster-values.yaml"))
+    route = find(documents, "HTTPRoute")["spec"]
+    [rule] = route["rules"]
+    [backend] = rule["backendRefs"]
+    [service] = [
+        each for each in documents if each["kind"] == "Service" and each["metadata"]["name"] == backend["name"]
+    ]
+    assert backend["port"] in [port["port"] for port in service["spec"]["ports"] if port["name"] == "http"]
+    assert rule["timeouts"] == {"request": "0s"}
+    assert route["parentRefs"] == [{"name": "public", "namespace": "gateways"}]
+    assert route["hostnames"] == ["topics.example.com"]
+
+
+def test_a_broker_without_keys_answers_to_the_names_of_its_route(helm: Helm, tmp_path: Path) -> None:
+    route = {"enabled": True, "parentRefs": [{"name": "g"}], "hostnames": ["t.example.com"], "allowWithoutAuth": True}
+    documents = rendered(helm, tmp_path, {"httpRoute": route, "auth": {"enabled": False}})
+    assert "t.example.com" in find(documents, "ConfigMap")["data"]["TOPICS_ALLOWED_HOSTS"].split(",")
+
+
+def test_a_certificate_of_cert_manager_is_the_one_that_is_served(helm: Helm, tmp_path: Path) -> None:
+    given = {
+        "tls": {"enabled": True},
+        "certificate": {"enabled": True, "issuerRef": {"name": "i"}, "duration": "2160h", "renewBefore": "360h"},
+        "metrics": {"serviceMonitor": {"enabled": True}},
+    }
+    documents = rendered(helm, tmp_path, given, *BACKUP)
+    made = find(documents, "Certificate")["spec"]
+    assert (made["duration"], made["renewBefore"]) == ("2160h", "360h")
+    assert made["issuerRef"] == {"name": "i", "kind": "Issuer", "group": "cert-manager.io"}
+    for kind, pod in pods(documents).items():
+        secrets = [each["secret"]["secretName"] for each in pod["spec"]["volumes"] if each["name"] in ("tls", "ca")]
+        assert secrets == [made["secretName"]], kind
+    [endpoint] = find(documents, "ServiceMonitor")["spec"]["endpoints"]
+    assert endpoint["tlsConfig"]["ca"]["secret"]["name"] == made["secretName"]
+    assert endpoint["tlsConfig"]["serverName"] in made["dnsNames"]
+    other = rendered(helm, tmp_path, given | {"tls": {"enabled": True, "existingSecret": "mine"}})
+    assert find(other, "Certificate")["spec"]["secretName"] == "mine"
+
+
+def test_targets_and_metrics_can_be_relabelled(helm: Helm, tmp_path: Path) -> None:
+    rules = {"relabelings": [{"targetLabel": "a"}], "metricRelabelings": [{"action": "drop", "regex": "x"}]}
+    documents = rendered(helm, tmp_path, {"metrics": {"serviceMonitor": {"enabled": True, **rules}}})
+    [endpoint] = find(documents, "ServiceMonitor")["spec"]["endpoints"]
+    assert {name: endpoint[name] for name in rules} == rules
+
+
+def test_exports_have_nodes_of_their_own_or_those_of_the_broker(helm: Helm, tmp_path: Path) -> None:
+    broker = {"nodeSelector": {"pool": "brokers"}, "tolerations": [{"key": "brokers"}]}
+    own = {"nodeSelector": {"pool": "spark"}, "tolerations": [{"key": "spark"}], "affinity": {"nodeAffinity": {}}}
+    usual = pods(rendered(helm, tmp_path, broker, *EXPORT))["CronJob export"]["spec"]
+    assert {name: usual[name] for name in broker} == broker
+    assert "affinity" not in usual
+    moved = pods(rendered(helm, tmp_path, broker | {"export": own}, *EXPORT))["CronJob export"]["spec"]
+    assert {name: moved[name] for name in own} == own
