@@ -77,6 +77,8 @@ def open_session(
 ) -> SparkSession:
     """Open a session, and set the environment that it needs. `log`: a file for Java's messages, instead of stderr.
 
+    In a program that `spark-submit` started, Spark runs already, and `master` is not used.
+
     Raises StoreRefused if Java or pyspark is missing, or Spark does not start.
     """
     try:
@@ -94,10 +96,15 @@ def open_session(
         )
     os.environ["JAVA_HOME"] = home
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    if master.startswith("local"):
+    is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    if master.startswith("local") and not is_submitted:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
-    conf = SparkConf().setMaster(master).setAppName(name).setAll(list(settings(master).items()))
+    conf = SparkConf().setAppName(name)
+    if is_submitted:
+        conf.setAll(list(settings("").items()))
+    else:
+        conf.setMaster(master).setAll(list(settings(master).items()))
     try:
         with contextlib.ExitStack() as stack:
             # What Java inherits; Spark ends it with this process.

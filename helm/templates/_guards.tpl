@@ -80,11 +80,14 @@
 {{- if and .Values.backup.schedule (not .Values.backup.existingClaim) -}}
 {{- fail "backup.schedule is set, but backup.existingClaim does not say where backups go." -}}
 {{- end -}}
-{{- if and .Values.export.schedule (hasPrefix "/" .Values.export.to) (not .Values.export.existingClaim) -}}
+{{- if and (or .Values.export.schedule .Values.export.compact.schedule) (hasPrefix "/" .Values.export.to) (not .Values.export.existingClaim) -}}
 {{- fail (printf "export.to is the folder %s, but export.existingClaim does not say what is mounted at /export." .Values.export.to) -}}
 {{- end -}}
-{{- if and .Values.export.schedule (hasPrefix "/" .Values.export.to) (not (hasPrefix "/export" .Values.export.to)) -}}
+{{- if and (or .Values.export.schedule .Values.export.compact.schedule) (hasPrefix "/" .Values.export.to) (not (hasPrefix "/export" .Values.export.to)) -}}
 {{- fail (printf "export.to is %s, which is no folder of /export, where the claim is mounted." .Values.export.to) -}}
+{{- end -}}
+{{- if and .Values.export.sparkOperator.enabled (not .Values.export.schedule) -}}
+{{- fail "export.sparkOperator.enabled is true, but export.schedule does not say when to export." -}}
 {{- end -}}
 {{- $stop := ternary 50 20 $cluster -}}
 {{- if lt (int (mul .Values.terminationGracePeriodSeconds 1000)) (int (add .Values.drainMs (mul $stop 1000))) -}}

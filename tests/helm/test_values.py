@@ -18,7 +18,7 @@ VALUES_FILE = CHART / "values.yaml"
 #: Objects with any content: labels, annotations, parts of Kubernetes objects, amounts.
 OPEN = {
     "affinity", "annotations", "commonLabels", "labels", "lifecycle", "limits", "nodeSelector", "podAnnotations",
-    "podLabels", "podSecurityContext", "requests", "timeouts", "updateStrategy",
+    "podLabels", "podSecurityContext", "requests", "sparkConf", "timeouts", "updateStrategy",
 }  # fmt: skip
 #: Values that a parent chart passes, which has more of them than this chart uses.
 FROM_OUTSIDE = {"global", "enabled"}
@@ -181,6 +181,7 @@ BUCKET = "store.bucket=s3://bucket/prefix"
         (["cold.secretRef=credentials"], "cold.url does not name one"),
         (["persistence.enabled=false", "persistence.existingClaim=c"], "the claim would not be used"),
         (["backup.schedule=@daily"], "does not say where backups go"),
+        (["export.sparkOperator.enabled=true"], "export.schedule does not say when"),
         (["export.schedule=@daily"], "does not say what is mounted at /export"),
         (["export.schedule=@daily", "export.to=/lake", "export.existingClaim=c"], "no folder of /export"),
         (["drainMs=40001"], "too short for drainMs of 40001"),

@@ -85,6 +85,9 @@ QUANTITY = {"type": "string", "pattern": "^[0-9]+(\\.[0-9]+)?(m|k|Ki|M|Mi|G|Gi|T
 HOST = {"type": "string", "pattern": "^([*]|([*][.])?[A-Za-z0-9_.-]+)$"}
 ORIGIN = {"type": "string", "pattern": "^([*]|[A-Za-z][A-Za-z0-9+.-]*://[^/,\\s]+)$"}
 DURATION = {"type": "string", "pattern": "^([0-9]+(ms|s|m|h))+$"}
+SECONDS = {"type": "integer", "minimum": 60}
+COUNT = {"type": "integer", "minimum": 1}
+JAVA_MEMORY = {"type": "string", "pattern": "^[0-9]+[kmgt]$"}
 #: Parts of Kubernetes objects that are passed on unchanged. Kubernetes checks them.
 OBJECTS = {"type": "array", "items": {"type": "object"}}
 OBJECT = {"type": "object"}
@@ -174,6 +177,7 @@ def storage() -> dict[str, dict[str, Any]]:
             schedule=SCHEDULE,
             folder={"type": "string", "pattern": "^[A-Za-z0-9][-_A-Za-z0-9]*$"},
             includeCold=BOOLEAN,
+            alertAfterSeconds=SECONDS,
         ),
         "export": strict(
             schedule=SCHEDULE,
@@ -182,8 +186,19 @@ def storage() -> dict[str, dict[str, Any]]:
             to={"type": "string", "pattern": "^(/.*|(s3|gs|az)://.+)$"},
             existingClaim=NAME,
             secretRef=NAME,
-            format=one_of("parquet", "delta", "json"),
+            format=one_of("", "delta", "iceberg", "parquet", "json"),
             options=TEXTS,
+            compact=strict(schedule=SCHEDULE),
+            alertAfterSeconds=SECONDS,
+            sparkOperator=strict(
+                enabled=BOOLEAN,
+                sparkVersion={"type": "string", "pattern": "^[0-9]+[.][0-9.]+"},
+                mainApplicationFile={"type": "string", "minLength": 1},
+                serviceAccount={**NAME, "minLength": 1},
+                driver=strict(cores=COUNT, memory=JAVA_MEMORY),
+                executor=strict(instances=COUNT, cores=COUNT, memory=JAVA_MEMORY),
+                sparkConf=STRINGS,
+            ),
             nodeSelector=STRINGS,
             tolerations=OBJECTS,
             affinity=OBJECT,

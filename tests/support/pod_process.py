@@ -106,7 +106,7 @@ class Pod:
         assert path is not None, f"there is no program {program}"
         return [path, *arguments]
 
-    def run(self, **more: str) -> subprocess.CompletedProcess[str]:
+    def run(self, patience_s: float = PATIENCE_S, **more: str) -> subprocess.CompletedProcess[str]:
         """Run it to its end. `more`: variables that override others."""
         return subprocess.run(
             self.command(),
@@ -116,7 +116,7 @@ class Pod:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=PATIENCE_S,
+            timeout=patience_s,
             check=False,
         )
 
@@ -229,11 +229,11 @@ class BrokerPod(Pod):
         assert self._process is not None, "it has not been started"
         return self._process
 
-    def _until(self, condition: Callable[[], bool], patience_s: float = PATIENCE_S) -> None:
-        deadline = time.monotonic() + patience_s
+    def _until(self, condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + PATIENCE_S
         while not condition():
             assert self.alive(), f"the broker ended with {self._running().returncode}:\n{self.log()}"
-            assert time.monotonic() < deadline, f"nothing came of it in {patience_s} s:\n{self.log()}"
+            assert time.monotonic() < deadline, f"nothing came of it in {PATIENCE_S} s:\n{self.log()}"
             time.sleep(LOOK_AGAIN_S)
 
 
@@ -258,14 +258,22 @@ class NodePod(BrokerPod):
             found[name] = value
         return found | {"TOPICS_HOST": self.host, "TOPICS_CLUSTER_HOST": self.host}
 
-    def begin(self) -> None:
-        """Run the init containers to their end, and start the broker without waiting for it."""
+    def begin(self, patience_s: float) -> None:
+        """Run the init containers to their end, and start the broker without waiting for it. An init container that
+        fails starts again."""
+        deadline = time.monotonic() + patience_s
         for each in self._pod["spec"].get("initContainers", ()):
             prepared = Pod(self._documents, self._pod, self.directory, name=self.name, container=each)
-            done = prepared.run()
-            assert done.returncode == 0, done.stdout
+            while (done := prepared.run(patience_s)).returncode:
+                assert time.monotonic() < deadline, done.stdout
         self._launch()
 
     def wait_ready(self, patience_s: float) -> None:
-        self._until(lambda: self.passes("startupProbe"), patience_s)
-        self._until(lambda: self.passes("readinessProbe"), patience_s)
+        """Wait until it passes the startup probe and is ready. A container that ends starts again."""
+        deadline = time.monotonic() + patience_s
+        for probe in ("startupProbe", "readinessProbe"):
+            while not self.passes(probe):
+                if not self.alive():
+                    self._launch()
+                assert time.monotonic() < deadline, f"nothing came of it in {patience_s} s:\n{self.log()}"
+                time.sleep(LOOK_AGAIN_S)

@@ -1,0 +1,39 @@
+{{/* Alert rules about the jobs of this release, as a list. Those about its CronJobs need kube-state-metrics. */}}
+{{- define "topics.jobAlerts" -}}
+{{- $name := include "topics.fullname" . -}}
+{{- if .Values.backup.existingClaim }}
+- alert: TopicsNoBackup
+  expr: |-
+    time() - topics_backup_newest_ms{namespace="{{ .Release.Namespace }}", pod="{{ $name }}-0"} / 1000 > {{ int .Values.backup.alertAfterSeconds }}
+    and topics_uptime_seconds{namespace="{{ .Release.Namespace }}", pod="{{ $name }}-0"} > {{ int .Values.backup.alertAfterSeconds }}
+  labels: {severity: warning}
+  annotations:
+    summary: The broker {{ $name }} in {{ .Release.Namespace }} has made no backup for {{ int .Values.backup.alertAfterSeconds }} s.
+    description: None was ever made, or they fail; the job {{ $name }}-backup and the log of the broker say why (backup_failed).
+{{- end }}
+{{- range $job, $schedule := dict "backup" .Values.backup.schedule "export" .Values.export.schedule "compact" .Values.export.compact.schedule }}
+{{- if and $schedule (not (and (eq $job "export") $.Values.export.sparkOperator.enabled)) }}
+{{- $selector := printf "namespace=%q" $.Release.Namespace }}
+- alert: Topics{{ title $job }}JobFailed
+  expr: |-
+    kube_job_status_failed{ {{- $selector }}, job_name=~"{{ $name }}-{{ $job }}-[0-9]+"} > 0
+    and on (namespace, job_name) time() - kube_job_created{ {{- $selector }}} < 21600
+  labels: {severity: warning}
+  annotations:
+    summary: A run of {{ $name }}-{{ $job }} in {{ $.Release.Namespace }} has failed in the last 6 hours.
+    description: {{ $job | eq "export" | ternary "Nothing is lost; the next run repeats it. The log of its pod says why." "The next run does the same work. The log of its pod says why." }}
+{{- end }}
+{{- end }}
+{{- if and .Values.export.schedule (not .Values.export.sparkOperator.enabled) }}
+- alert: TopicsExportBehind
+  expr: |-
+    time() - (
+      kube_cronjob_status_last_successful_time{namespace="{{ .Release.Namespace }}", cronjob="{{ $name }}-export"}
+      or kube_cronjob_created{namespace="{{ .Release.Namespace }}", cronjob="{{ $name }}-export"}
+    ) > {{ int .Values.export.alertAfterSeconds }}
+  labels: {severity: warning}
+  annotations:
+    summary: No run of {{ $name }}-export in {{ .Release.Namespace }} has succeeded for {{ int .Values.export.alertAfterSeconds }} s.
+    description: Records that are deleted before they are exported are missing in the files. The log of the last pod says why.
+{{- end }}
+{{- end -}}

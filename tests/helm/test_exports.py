@@ -1,0 +1,173 @@
+"""Exports, compaction, and alerts about the jobs of a release. What Spark starts in Kubernetes is run as processes."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as parquet
+import pytest
+
+from broker.telemetry import METRICS
+from pipeline.session import provide_java
+from storage import METRICS as OF_STORAGE
+from tests.support.broker_process import PATIENCE_S, PYTHON_PATH, BrokerProcess
+from tests.support.chart import CHART, ROOT, Document, Helm, container, find, pods
+
+PROGRAM = CHART / "image/exporter.py"
+SPARK = ("-f", str(CHART / "ci/spark-values.yaml"))
+#: Stable metrics of kube-state-metrics, from its manual.
+OF_KUBE_STATE = {
+    "kube_job_status_failed", "kube_job_created", "kube_cronjob_status_last_successful_time", "kube_cronjob_created",
+}  # fmt: skip
+
+
+def rules(documents: Sequence[Document]) -> dict[str, Any]:
+    """The rules about jobs, by name."""
+    groups = find(documents, "PrometheusRule")["spec"]["groups"]
+    return {rule["alert"]: rule for group in groups[1:] for rule in group["rules"]}
+
+
+@pytest.fixture
+def full(helm: Helm) -> Sequence[Document]:
+    return helm.render("-f", str(CHART / "ci/full-values.yaml"), "--set", "export.compact.schedule=@daily")
+
+
+@pytest.mark.fast
+def test_alerts_about_jobs_name_existing_metrics_and_the_jobs_of_the_release(full: Sequence[Document]) -> None:
+    found = rules(full)
+    assert set(found) == {
+        "TopicsNoBackup", "TopicsBackupJobFailed", "TopicsExportJobFailed", "TopicsCompactJobFailed",
+        "TopicsExportBehind",
+    }  # fmt: skip
+    jobs = {each["metadata"]["name"] for each in full if each["kind"] == "CronJob"}
+    named: set[str] = set()
+    for name, rule in found.items():
+        metrics = set(re.findall(r"(?:topics|kube)_\w+", rule["expr"]))
+        assert metrics
+        assert metrics <= OF_KUBE_STATE | {each.name for each in (*METRICS, *OF_STORAGE)}, name
+        named |= set(re.findall(r'cronjob="([^"]+)"', rule["expr"]))
+        for pattern in re.findall(r'job_name=~"([^"]+)"', rule["expr"]):
+            # The controller puts the scheduled minute behind the name.
+            named |= {job for job in jobs if re.fullmatch(pattern, f"{job}-29345678")}
+        assert 'namespace="somewhere"' in rule["expr"]
+        assert rule["labels"]["severity"] == "warning"
+        assert rule["annotations"]["summary"].endswith(".")
+        assert rule["annotations"]["description"].endswith(".")
+    assert named == jobs
+
+
+@pytest.mark.fast
+def test_alerts_have_the_limits_of_the_values(helm: Helm) -> None:
+    options = ("backup.existingClaim=b", "backup.alertAfterSeconds=4000", "export.schedule=@hourly", "export.to=s3://a/b",
+               "export.alertAfterSeconds=5000", "metrics.prometheusRule.enabled=true")  # fmt: skip
+    found = rules(helm.render(*[part for each in options for part in ("--set", each)]))
+    assert found["TopicsNoBackup"]["expr"].count("> 4000") == 2
+    assert "> 5000" in found["TopicsExportBehind"]["expr"]
+    assert rules(helm.render("--set", "metrics.prometheusRule.enabled=true")) == {}
+
+
+@pytest.mark.fast
+def test_spark_runs_the_command_of_the_job(helm: Helm) -> None:
+    documents = helm.render(*SPARK)
+    application = find(documents, "ScheduledSparkApplication")["spec"]
+    job = container(pods(helm.render(*SPARK, "--set", "export.sparkOperator.enabled=false"))["CronJob export"])
+    template = application["template"]
+    assert template["arguments"] == job["command"][3:]
+    assert application["schedule"] == "15 * * * *"
+    assert application["concurrencyPolicy"] == "Forbid"
+    assert template["image"] == job["image"]
+    assert template["imagePullSecrets"] == ["registry"]
+    for part in ("driver", "executor"):
+        pod = template[part]
+        assert {name: pod[name] for name in ("env", "envFrom", "volumeMounts", "securityContext")} == {
+            name: job[name] for name in ("env", "envFrom", "volumeMounts", "securityContext")
+        }
+        assert pod["tolerations"] == [{"key": "spark", "operator": "Exists"}]
+        assert pod["labels"]["app.kubernetes.io/component"] == "export"
+    assert template["executor"]["instances"] == 4
+    assert "CronJob export" not in pods(documents)
+    assert "CronJob compact" in pods(documents)
+    [locked] = [line for line in (ROOT / "requirements.lock").read_text().splitlines() if line.startswith("pyspark==")]
+    assert template["sparkVersion"] == locked.removeprefix("pyspark==")
+    copied = re.search(r"^COPY helm/image/exporter.py (\S+)$", (ROOT / "Containerfile").read_text(), re.MULTILINE)
+    assert copied is not None
+    assert template["mainApplicationFile"] == f"local://{copied[1]}"
+
+
+def entered(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run the entry point of the image."""
+    environment = {
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": PYTHON_PATH,
+        "HOME": os.environ["HOME"],
+        **variables,
+    }
+    return subprocess.run(
+        [sys.executable, str(PROGRAM), *arguments], env=environment, stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=PATIENCE_S * 5, check=False,
+    )  # fmt: skip
+
+
+def test_without_a_word_of_spark_the_entry_point_is_the_command_line() -> None:
+    done = entered("files", "--help")
+    assert (done.returncode, "Print the valid files" in done.stdout) == (0, True), done.stdout
+
+
+def test_an_executor_is_started_as_spark_says(tmp_path: Path) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text('#!/bin/sh\nfor each; do echo "$each"; done\n')
+    java.chmod(0o755)
+    said = {
+        "EXECUTOR_MEMORY": "2g", "DRIVER_URL": "spark://driver", "EXECUTOR_ID": "7", "EXECUTOR_CORES": "3",
+        "APPLICATION_ID": "app", "EXECUTOR_POD_IP": "10.0.0.9", "RESOURCE_PROFILE_ID": "0", "EXECUTOR_POD_NAME": "pod",
+    }  # fmt: skip
+    options = {f"JAVA_OPT_{number}": f"-Da={number}" for number in (10, 9)}
+    variables = {f"SPARK_{name}": value for name, value in {**said, **options}.items()}
+    done = entered("executor", JAVA_HOME=str(tmp_path), **variables)
+    given = done.stdout.splitlines()
+    assert given[:4] == ["-Da=9", "-Da=10", "-Xms2g", "-Xmx2g"], done.stdout
+    path = Path(given[given.index("-cp") + 1])
+    assert any(each.name.startswith("spark-kubernetes") for each in path.parent.iterdir())
+    following = dict(zip(given[given.index("-cp") + 3 :: 2], given[given.index("-cp") + 4 :: 2], strict=True))
+    assert following == {
+        "--driver-url": "spark://driver", "--executor-id": "7", "--cores": "3", "--app-id": "app",
+        "--hostname": "10.0.0.9", "--resourceProfileId": "0", "--podName": "pod",
+    }  # fmt: skip
+
+
+def test_a_driver_exports_with_the_spark_that_started_it(tmp_path: Path) -> None:
+    """As the operator starts it, but with a master of this machine."""
+    conf = tmp_path / "spark.properties"
+    events = tmp_path / "events"
+    events.mkdir()
+    settings = {
+        "spark.master": "local[1]", "spark.ui.enabled": "false", "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": f"file://{events}", "spark.eventLog.compress": "false",
+        "spark.eventLog.rolling.enabled": "false",
+    }  # fmt: skip
+    conf.write_text("".join(f"{name} {value}\n" for name, value in settings.items()))
+    java_home = provide_java(tmp_path / "java")
+    assert java_home is not None
+    with BrokerProcess(tmp_path) as broker:
+        broker.start()
+        assert broker.call("POST", "/v0/topics/t", {"records": [{"data": {"n": n}} for n in range(3)]})[0] == 201
+        command = ("export", "--to", str(tmp_path / "lake"), "--topics", "*", "--format", "parquet")
+        submitted = ("--properties-file", str(conf), "--class", "org.apache.spark.deploy.PythonRunner")
+        done = entered(
+            "driver", *submitted, f"local://{PROGRAM}", *command,
+            TOPICS_URL=f"http://127.0.0.1:{broker.port}", SPARK_DRIVER_BIND_ADDRESS="127.0.0.1",
+            JAVA_HOME=java_home,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout
+    [file] = (tmp_path / "lake").rglob("*.parquet")
+    assert parquet.read_table(file).num_rows == 3
+    # The session is the one of spark-submit, with its settings.
+    [log] = events.iterdir()
+    assert '"spark.master":"local[1]"' in log.read_text()
