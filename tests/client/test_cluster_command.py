@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
@@ -124,9 +124,7 @@ Run = Callable[..., Any]
 def run(fake: FakeBroker, fake_url: str) -> Run:
     def run(*arguments: str, answers: list[Any]) -> Any:
         fake.troubles.clear()
-        for each in answers:
-            trouble: Trouble = each if callable(each) else _answers(each)
-            fake.troubles.append(trouble)
+        fake.troubles.extend(cast("Trouble", each) if callable(each) else _answers(each) for each in answers)
         return CliRunner().invoke(app, ["cluster", *arguments, "--url", fake_url])
 
     return run
