@@ -77,7 +77,7 @@ _WILDCARDS: Final = ("0.0.0.0", "::", "")
 #: A cell whose process ended in one of these ways belongs to another node, or should.
 _GONE: Final = (ExitCode.OK, ExitCode.FENCED, ExitCode.STORE_REFUSED)
 #: The codes of processes that did not own their cells any more, or may not have, and what metrics call them.
-_LOST: Final = {
+_LOST: Final[dict[int, str]] = {
     ExitCode.FENCED: "fenced",
     ExitCode.STORE_SILENT: "store_silent",
     ExitCode.STORE_REFUSED: "store_refused",
@@ -467,8 +467,8 @@ class Node:
         del self._cells[cell]
         self._offers.pop(cell, None)
         self._bind([cell])
-        if code in _LOST:
-            self._counts.lost[_LOST[code]] += 1
+        if (why := _LOST.get(code)) is not None:
+            self._counts.lost[why] += 1
         self._counts.given += code == ExitCode.OK and bool(each.given_to)
         if each.stopping or each.given_to or code in _GONE or self._stop.is_set():
             self._waits.pop(cell, None)

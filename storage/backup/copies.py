@@ -37,7 +37,11 @@ class Extent(NamedTuple):
 
 def bytes_of(data: bytes) -> Extent:
     """A whole file."""
-    return Extent(0, len(data), lambda size, offset: data[offset : offset + size])
+
+    def read(size: int, offset: int) -> bytes:
+        return data[offset : offset + size]
+
+    return Extent(0, len(data), read)
 
 
 class CopiedFile:

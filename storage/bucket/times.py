@@ -7,7 +7,7 @@ from bisect import bisect_left
 from typing import Final
 
 SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-KINDS: Final = ("create", "get", "put", "delete", "stat", "names")
+KINDS: Final[tuple[str, ...]] = ("create", "get", "put", "delete", "stat", "names")
 
 
 class RequestTimes:
