@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 #: Types without parts, by their names in Spark's DDL.
 SCALARS = (
@@ -30,6 +30,11 @@ MAX_DIGITS = 38
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 #: Words that Spark reads as something else than a name, in some place of a DDL.
 _KEYWORDS = {"not", "comment", "default", "generated", "collate", "null"}
+
+
+def is_list(value: Any) -> TypeGuard[list[Any]]:
+    """Whether decoded JSON is an array."""
+    return isinstance(value, list)
 
 
 @dataclass(frozen=True)

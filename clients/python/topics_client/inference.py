@@ -22,7 +22,7 @@ import re
 from datetime import date
 from typing import Any, NoReturn, cast
 
-from topics_client.column_types import MAX_DIGITS, Array, ColumnType, Decimal, Field, Map, Scalar, Struct
+from topics_client.column_types import MAX_DIGITS, Array, ColumnType, Decimal, Field, Map, Scalar, Struct, is_list
 
 #: An object with more different names than this is a map. The columns themselves are always fields.
 MAX_MEMBERS = 100
@@ -144,11 +144,11 @@ class _Column:
             self._add_text(value)
         elif isinstance(value, bool):
             self._booleans = True
-        elif isinstance(value, list):
+        elif is_list(value):
             self._arrays = True
             self._element = self._element or _Column(self._depth + 1)
             if self._depth < MAX_DEPTH:
-                for each in cast("list[Any]", value):
+                for each in value:
                     self._element.add(each)
         elif isinstance(value, dict):
             self._objects = True

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable
 from typing import Any, cast
 
-from topics_client.column_types import MAX_DIGITS, Array, ColumnType, Decimal, Field, Map, Scalar, Struct
+from topics_client.column_types import MAX_DIGITS, Array, ColumnType, Decimal, Field, Map, Scalar, Struct, is_list
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 #: The most references that lead from one to the next.
@@ -113,11 +113,12 @@ def _kinds_of(given: dict[str, Any]) -> list[str]:
     said = given.get("type")
     if said is None and "properties" in given:
         said = "object"
-    if said is None and "enum" in given and isinstance(given["enum"], list):
-        said = sorted({_kind_of(each) for each in cast("list[Any]", given["enum"])})
+    values: Any = given.get("enum")
+    if said is None and is_list(values):
+        said = sorted({_kind_of(each) for each in values})
     if said is None and "const" in given:
         said = _kind_of(given["const"])
-    words = cast("list[Any]", said) if isinstance(said, list) else [said]
+    words: list[Any] = said if is_list(said) else [said]
     return [word for word in words if word in _KINDS and word != "null"]
 
 
