@@ -1,6 +1,8 @@
 // Watching topics: a session, its stream, and what happens when either ends.
 // Sessions are in the broker's memory. After a restart there is none, and a new one continues at the reader's position:
-// the id of the last event has it for every topic.
+// the id of the last event has it for every topic. Until an event has an id (in a set of cells, until each cell has sent
+// one), a stream that breaks off is continued by a new session from the positions that the client has counted itself. A
+// session has one start for all partitions of a topic, so it begins at the lowest, and what was there before is left out.
 import { ApiError, ConnectionFailed, TopicsError } from "./errors.js";
 import { eventsOf, type ServerSentEvent } from "./events.js";
 import type { components } from "./generated/api.js";
@@ -57,6 +59,7 @@ export async function* watch(
       const why = broken(error, connection.signal);
       if (signal?.aborted || !(why instanceof TopicsError)) throw why;
       wait = watching.hasLostSession(why) ? 0 : failures.after(why);
+      watching.streamEnded();
     } finally {
       clearTimeout(silence);
       connection.end();
@@ -65,12 +68,18 @@ export async function* watch(
   }
 }
 
+type Told = Exclude<WatchEvent, { event: "error" }>;
+
 class Watching {
   readonly #starts: Map<string, WatchStart>;
-  /** Topics of which this connection returns nothing more. */
+  /** By topic and partition: everything up to this seq has been returned. */
+  readonly #positions = new Map<string, Map<number, number>>();
+  /** Topics, or partitions, of which this connection returns nothing more. */
   readonly #stopped = new Set<string>();
   #url: string | undefined;
   #isKnown = false;
+  /** The stream was opened without an id, so it may begin before the positions. */
+  #isUnplaced = false;
   #again: { at: number; error: TopicsError } | undefined;
 
   constructor(
@@ -92,7 +101,8 @@ class Watching {
   /** Makes a session if there is none, and returns the topics that were deleted meanwhile. */
   async *session(signal: AbortSignal): AsyncGenerator<WatchEvent, void, undefined> {
     if (this.#url !== undefined) return;
-    const body = { ...this.fields, topics: Object.fromEntries(this.#starts) };
+    const topics = [...this.#starts].map(([name, start]) => [name, this.#next(name, start)] as const);
+    const body = { ...this.fields, topics: Object.fromEntries(topics) };
     const query = { lenient: this.#isKnown || undefined };
     const call = { method: "POST", path: "/v0/watch", query, body, signal, isSafe: true };
     const made = (await this.transport.call(call)) as Schemas["WatchAnswer"];
@@ -100,9 +110,12 @@ class Watching {
       const at = made.topics[name];
       if (at === undefined) {
         this.#starts.delete(name);
-        yield { event: "topic-deleted", data: { topic: name, head_seq: start.from_seq ?? 0, reason: "deleted" } };
+        const head_seq = this.#positions.get(name)?.values().next().value ?? start.from_seq ?? 0;
+        yield { event: "topic-deleted", data: { topic: name, head_seq, reason: "deleted" } };
       } else if (!this.#isKnown) {
-        this.#starts.set(name, { ...this.#where(start), from_seq: at.from_seq });
+        const only = { partition: start.partition ?? start.partitions?.[0] ?? 0, from_seq: at.from_seq };
+        const parts = at.partitions?.length ? at.partitions : [only];
+        this.#positions.set(name, new Map(parts.map((each) => [each.partition, each.from_seq])));
       }
     }
     this.#isKnown = true;
@@ -113,7 +126,8 @@ class Watching {
     this.#stopped.clear();
     this.#again = undefined;
     const headers: Record<string, string> = { Accept: "text/event-stream" };
-    if (this.lastId !== "") headers["Last-Event-ID"] = this.lastId;
+    this.#isUnplaced = this.lastId === "";
+    if (!this.#isUnplaced) headers["Last-Event-ID"] = this.lastId;
     return this.transport.open({ method: "GET", path: this.#url ?? "", headers, signal, isSafe: true });
   }
 
@@ -126,25 +140,52 @@ class Watching {
     } else {
       event.id = raw.id;
       this.lastId = raw.id || this.lastId;
-      this.#move(event);
+      if (!this.#isNew(event)) return;
     }
     yield event;
   }
 
-  #move(event: Exclude<WatchEvent, { event: "error" }>): void {
-    const start = this.#starts.get(event.data.topic);
-    if (start === undefined) return;
-    if (event.event === "topic-deleted") this.#starts.delete(event.data.topic);
-    else if (event.event === "record") start.from_seq = event.data.to_seq;
-    else if (event.event === "tombstone") start.from_seq = event.data.gap_to;
+  /** Moves the position. False: the event has nothing that was not returned before, in which case it is cut down. */
+  #isNew(event: Told): boolean {
+    const { topic, partition = 0 } = event.data;
+    if (event.event === "topic-deleted") {
+      this.#starts.delete(topic);
+      return true;
+    }
+    const positions = this.#positions.get(topic);
+    if (positions === undefined) return true;
+    const at = (this.#isUnplaced ? positions.get(partition) : undefined) ?? 0;
+    if (event.event === "tombstone") {
+      const { data } = event;
+      if (data.reason !== "recreated") {
+        if (data.gap_to <= at) return false;
+        data.gap_from = Math.max(data.gap_from, at + 1);
+      }
+      positions.set(partition, data.gap_to);
+    } else if (event.event === "record") {
+      const { data } = event;
+      if (data.to_seq <= at) return false;
+      if (data.from_seq < at) {
+        data.from_seq = at;
+        data.records = data.records.filter((each) => each.$seq > at);
+      }
+      positions.set(partition, data.to_seq);
+    }
+    return true;
   }
 
   #stop(data: Schemas["StreamFailure"]): void {
     const status = typeof data.code === "number" ? data.code : 503;
     const error = new ApiError(data.error, status, data.reason, data.detail);
-    if (data.topic !== undefined) this.#stopped.add(data.topic);
-    if (data.topic === undefined || this.#stopped.size >= this.#starts.size) throw error;
+    if (data.topic !== undefined) this.#stopped.add(`${data.topic}#${data.partition ?? 0}`);
+    const all = [...this.#starts.keys()].reduce((sum, name) => sum + (this.#positions.get(name)?.size ?? 1), 0);
+    if (data.topic === undefined || this.#stopped.size >= all) throw error;
     if (error.transient) this.#again ??= { at: performance.now() + AGAIN_MS, error };
+  }
+
+  /** Without an id to continue from, the broker would continue after what it has sent, which may not have arrived. */
+  streamEnded(): void {
+    if (this.lastId === "") this.#url = undefined;
   }
 
   hasLostSession(error: TopicsError): boolean {
@@ -153,7 +194,11 @@ class Watching {
     return true;
   }
 
-  #where(start: WatchStart): WatchStart {
-    return start.partition === undefined ? {} : { partition: start.partition };
+  /** Where the next session begins in a topic. */
+  #next(name: string, start: WatchStart): WatchStart {
+    const positions = this.#positions.get(name);
+    if (positions === undefined) return start;
+    const { from_seq: _, tail: __, ...which } = start;
+    return { ...which, from_seq: Math.min(...positions.values()) };
   }
 }

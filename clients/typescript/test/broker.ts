@@ -16,10 +16,11 @@ export class Broker {
   #process: ChildProcess | undefined;
   #log = "";
 
-  private constructor(readonly folder: string) {}
+  private constructor(readonly folder: string, readonly cells: number) {}
 
-  static async start(): Promise<Broker> {
-    const broker = new Broker(await mkdtemp(join(tmpdir(), "topics-")));
+  /** `cells`: with more than one, a set of them behind a gateway. */
+  static async start(cells = 1): Promise<Broker> {
+    const broker = new Broker(await mkdtemp(join(tmpdir(), "topics-")), cells);
     await broker.start();
     return broker;
   }
@@ -37,6 +38,7 @@ export class Broker {
       TOPICS_DATA_DIR: join(this.folder, "data"),
       TOPICS_PORT: String(this.port),
       TOPICS_PORT_FILE: portFile,
+      TOPICS_CELLS: String(this.cells),
     };
     const started = spawn(PYTHON, ["-m", "broker"], { cwd: ROOT, env, stdio: ["ignore", "pipe", "pipe"] });
     this.#process = started;
@@ -55,6 +57,12 @@ export class Broker {
     const exit = new Promise((done) => ended.once("exit", done));
     ended.kill(signal);
     await exit;
+  }
+
+  /** Kills one cell, which the supervisor starts again. */
+  async killCell(cell: number): Promise<void> {
+    const lock = join(this.folder, "data", `cell-${String(cell).padStart(2, "0")}`, ".lock");
+    process.kill(Number((await readFile(lock, "utf8")).split("\n")[0]), "SIGKILL");
   }
 
   signal(signal: NodeJS.Signals): void {

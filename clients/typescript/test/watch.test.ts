@@ -70,6 +70,63 @@ test("a stream that breaks off is resumed", async () => {
   assert.ok(streams > 1);
 });
 
+test("a stream that breaks off before its events have ids is resumed in every partition", async () => {
+  await client.request("put", "/v0/topics/{topic}", { path: { topic: "parts" }, body: { partitions: 3 } });
+  const append = (partition: number, data: number): Promise<unknown> =>
+    client.append("parts", [{ data }], { partition });
+  for (let data = 0; data < 6; data += 1) await append(0, data);
+  for (let data = 0; data < 2; data += 1) await append(1, data);
+  let sessions = 0;
+  const cutting: typeof globalThis.fetch = async (url, init) => {
+    const answer = await fetch(url, init);
+    if (init?.method === "POST") sessions += 1;
+    if (!String(url).includes("/v0/watch/") || answer.body === null) return answer;
+    const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+    let text = "";
+    let frames = 0;
+    const body = new ReadableStream<string>({
+      async pull(controller) {
+        while (!text.includes("\n\n")) {
+          const { done, value } = await reader.read();
+          if (done) return controller.close();
+          text += value;
+        }
+        const end = text.indexOf("\n\n") + 2;
+        controller.enqueue(text.slice(0, end).replace(/^id: .*\n/m, ""));
+        text = text.slice(end);
+        if ((frames += 1) > 3 * sessions) {
+          controller.close();
+          await reader.cancel();
+        }
+      },
+    });
+    return new Response(body.pipeThrough(new TextEncoderStream()), { status: answer.status });
+  };
+  const flaky = new TopicsClient(broker.url, { fetch: cutting, retry: { baseMs: 1, capMs: 2 } });
+  const found: unknown[][] = [[], [], []];
+  for await (const event of flaky.watch({ parts: { partitions: [0, 1, 2], from_seq: 0 } }, { limit: 1 })) {
+    found[(event.event !== "error" && event.data.partition) || 0]?.push(...dataOf(event));
+    if (found.flat().length >= 8) break;
+  }
+  assert.deepEqual(found, [[0, 1, 2, 3, 4, 5], [0, 1], []]);
+  assert.ok(sessions > 1);
+});
+
+test("a watch continues after the id of another one", async () => {
+  await client.append("ids", [1, 2, 3].map((data) => ({ data })));
+  let id = "";
+  for await (const event of client.watch({ ids: { from_seq: 0 } }, { limit: 1 })) {
+    id = event.event === "record" ? (event.id ?? "") : id;
+    break;
+  }
+  const found: unknown[] = [];
+  for await (const event of client.watch("ids", { last_event_id: id })) {
+    found.push(...dataOf(event));
+    if (found.length >= 2) break;
+  }
+  assert.deepEqual(found, [2, 3]);
+});
+
 test("losses and deletions are told", async () => {
   await client.append("capped", [1, 2, 3].map((data) => ({ data })));
   await client.request("put", "/v0/topics/{topic}", { path: { topic: "capped" }, body: { cap_records: 1 } });
