@@ -79,9 +79,8 @@ def kill(victim: str, cluster: SparkCluster, broker: SmallSegments, driver: Driv
 
 
 @pytest.mark.parametrize("kind", TABLES)
-@pytest.mark.parametrize(
-    ("records", "kills"), [(64_000, 3), pytest.param(10_000_000, 24, marks=pytest.mark.soak)], ids=["small", "large"]
-)
+@pytest.mark.parametrize(("records", "kills"), [(64_000, 3), (10_000_000, 24)], ids=["small", "large"])
+@pytest.mark.soak
 @pytest.mark.timeout(4 * 3600)
 def test_every_record_once_at_scale(
     tmp_path: Path, java_home: str, kind: str, records: int, kills: int, soak_mode: bool
