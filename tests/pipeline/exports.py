@@ -36,7 +36,7 @@ def ended_pid() -> int:
 def command(*arguments: str, status: int = 0) -> str:
     """The output of `python -m pipeline`, which must end with that exit status."""
     result = CliRunner().invoke(app, list(arguments), env={"COLUMNS": "200"})
-    assert result.exit_code == status, result.output
+    assert result.exit_code == status, (result.exit_code, result.output, result.exception)
     return result.output
 
 

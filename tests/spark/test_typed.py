@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +19,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from pipeline.values import arrow_field, parse_schema
 from tests.pipeline.exports import command
+from tests.support.broker_process import ROOT
 from tests.support.small_segments import SmallSegments
 
 if TYPE_CHECKING:
@@ -178,7 +181,8 @@ def test_filters_give_the_rows_that_spark_itself_keeps(spark: SparkSession, fill
             found = sorted(each.seq for each in read(spark, filled).where(where).select("seq").collect())
             assert found == seqs, where
         dropped = read(spark, filled, mode="dropmalformed", columns="seq,n").where("n is null").select("seq").collect()
-    odd = {at * 7 + 4 for at in range(len(ODD))}
+    # The last one does not fit in a column that is not requested.
+    odd = {at * 7 + 4 for at in range(len(ODD) - 1)}
     assert sorted(each.seq for each in dropped) == sorted({*expected["n is null"]} - odd)
 
 
@@ -230,8 +234,11 @@ def test_both_engines_export_the_same_typed_columns(spark: SparkSession, filled:
     for engine in ("arrow", "spark"):
         to = str(tmp_path / engine)
         common = ("--url", filled.url, "--topics", "typed", "--to", to)
-        said = command("export", *common, "--engine", engine, "--format", "parquet", "--value-schema", f"@{schema}")
-        assert "malformed" in said
+        # A process of its own, because a process has one session.
+        export = ("export", *common, "--engine", engine, "--format", "parquet", "--value-schema", f"@{schema}")
+        said = subprocess.run([sys.executable, "-m", "pipeline", *export], cwd=ROOT, capture_output=True, text=True)
+        assert said.returncode == 0, said.stderr
+        assert "malformed" in said.stdout + said.stderr
         files = [pq.ParquetFile(path).read() for path in sorted(Path(to, "typed").glob("**/*.parquet"))]
         tables.append([str(row) for table in files for row in table.to_pylist()])
         assert "0 problems" in command("verify", *common)
