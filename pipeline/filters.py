@@ -37,7 +37,7 @@ class Unknown(Exception):
     """It is not known which rows a condition keeps."""
 
 
-def kept(batch: pa.RecordBatch, conditions: Sequence[Condition]) -> pa.RecordBatch:
+def filtered(batch: pa.RecordBatch, conditions: Sequence[Condition]) -> pa.RecordBatch:
     """The rows for which no condition is false or null."""
     for condition in conditions:
         if not len(batch):

@@ -22,9 +22,9 @@ class Named(AnswerModel):
     """The largest value, and what has it. Names that the caller's key does not cover are null."""
 
     value: int
-    topic: str | None = None
-    consumer: str | None = None
-    router: str | None = None
+    topic: str | None
+    consumer: str | None
+    router: str | None
 
 
 class Overview(AnswerModel):

@@ -48,10 +48,10 @@ def read_partition(options: ReadOptions, partition: Any) -> Iterator[pa.RecordBa
         reader = SplitReader(origin, split, options.shape, on_gap_of(options), options.fetch_concurrency)
         yield from reader.batches()
     if reader.tally.malformed:
-        _log.warning("%s", told(reader.tally, options, split))
+        _log.warning("%s", misfits_said(reader.tally, options, split))
 
 
-def told(tally: Tally, options: ReadOptions, split: Split) -> str:
+def misfits_said(tally: Tally, options: ReadOptions, split: Split) -> str:
     """How many values of a split were malformed, and what became of them."""
     assert options.values is not None
     dropped = options.values.mode == DROP_MALFORMED

@@ -39,7 +39,7 @@ from pyspark.sql.datasource import (
 )
 
 from pipeline import filters as known
-from pipeline.filters import Condition, kept
+from pipeline.filters import Condition, filtered
 from pipeline.options import ReadOptions
 from pipeline.origins import FullOrigin
 from pipeline.planning import Range, seq_at
@@ -150,6 +150,6 @@ class PushingReader(BatchReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         for batch in super().read(partition):
-            rows = kept(batch, self._conditions)
+            rows = filtered(batch, self._conditions)
             if len(rows):
                 yield rows

@@ -181,11 +181,11 @@ def _texts(kind: Scalar, pieces: Pieces) -> Converted:
 
 def _binaries(kind: Scalar, pieces: Pieces) -> Converted:
     plain = pieces.only(JsonKind.TEXT, JsonKind.ESCAPED)
-    texts, _ = _text_array(plain, plain.given)
+    texts, are_text = _text_array(plain, plain.given)
     values: list[bytes | None] = []
-    for text in texts.to_pylist():
+    for text, is_text in zip(texts.to_pylist(), are_text.tolist(), strict=True):
         try:
-            values.append(None if text is None else b64decode(text, validate=True))
+            values.append(b64decode(text, validate=True) if text is not None and is_text else None)
         except (binascii.Error, ValueError):
             values.append(None)
     found = pa.array(values, pa.binary())
@@ -228,13 +228,13 @@ _SCALARS: dict[str, Callable[[Scalar, Pieces], Converted]] = {
 # -- types with parts -------------------------------------------------------------------------------------------------
 
 
-def _spans_where(pieces: Pieces, chosen: Numbers) -> tuple[Numbers, Numbers]:
+def _ranges_where(pieces: Pieces, chosen: Numbers) -> tuple[Numbers, Numbers]:
     return np.where(chosen, pieces.starts, 0).astype(np.uint64), np.where(chosen, pieces.ends, 0).astype(np.uint64)
 
 
 def _structs(kind: Struct, pieces: Pieces) -> Converted:
     valid = pieces.kinds == JsonKind.OBJECT
-    _, members = members_of(pieces.data, *_spans_where(pieces, valid), kind.fields)
+    _, members = members_of(pieces.data, *_ranges_where(pieces, valid), kind.fields)
     parts = [convert(field.type, each) for field, each in zip(kind.fields, members, strict=True)]
     fits = _fit(pieces, valid)
     for part in parts:
@@ -246,7 +246,7 @@ def _structs(kind: Struct, pieces: Pieces) -> Converted:
 
 def _elements(pieces: Pieces, valid: Numbers) -> tuple[Numbers, kernel.JsonElements]:
     """The counts of elements in each row, and the elements."""
-    found = kernel.json_elements(pieces.data, *map(_bytes, _spans_where(pieces, valid)))
+    found = kernel.json_elements(pieces.data, *map(_bytes, _ranges_where(pieces, valid)))
     return np.frombuffer(found.counts, np.uint64).astype(np.int64), found
 
 

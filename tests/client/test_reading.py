@@ -57,7 +57,7 @@ class Model:
         seqs = {"head_seq": head, "earliest_seq": 1}
         body = json.loads(call.request.body or b"{}")
         match call.request.method, call.request.target.removeprefix("/v0/topics/t"):
-            case "GET", "":
+            case "GET", "?complete=true":
                 figures: dict[str, Any] = {
                     "type": "log",
                     "epoch": self.epoch,

@@ -192,7 +192,7 @@ def test_a_record_is_appended_and_shown_with_exact_numbers(http: httpx.Client, p
     page.fill("Tag", "manual")
     page.click("Append record")
     page.shows("Appended seq 31.")
-    found = http.get("/v0/topics/orders/records/31").json()
+    found = http.get("/v0/topics/orders/records/31?include_tags=true").json()
     assert (found["data"], found["$tag"]) == ({"made": "by hand"}, "manual")
     text = '{"records":[{"data":{"exact":9007199254740993}}]}'
     http.post("/v0/topics/orders", content=text, headers={"content-type": "application/json"}).raise_for_status()

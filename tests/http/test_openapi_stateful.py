@@ -32,7 +32,7 @@ def _is_endless(operation: dict[str, Any]) -> bool:
 
 
 def test_streams_are_recognised_by_content_type() -> None:
-    assert endless() == ["/v0/topics/{topic}/work", "/v0/watch/{wid}"]
+    assert endless() == ["/v0/topics/{topic}/work", "/v0/watch/{wid}", "/v0/overview/stream"]
 
 
 @pytest.mark.soak

@@ -10,7 +10,6 @@ from typing import Any, cast
 import confluent_kafka
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
-from pyspark.sql.types import StructType
 
 from pipeline.batches import Shape
 from pipeline.errors import BadOption
@@ -157,8 +156,7 @@ def test_a_stream_waits_for_the_least_number_of_records(filled: tuple[SmallSegme
                 "maxOffsetsPerTrigger": "25",
                 "maxTriggerDelay": "1h",
             }
-        ),
-        StructType(),
+        )
     )
     limit = reader.getDefaultReadLimit()
     start = reader.initialOffset()

@@ -10,7 +10,6 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
-from pyspark.sql.types import StructType
 
 from pipeline.batches import Shape
 from pipeline.errors import BadOption, DataLoss, PipelineError, Recreated
@@ -267,7 +266,7 @@ def stream(broker: SmallSegments, topic: str, **options: str) -> StreamReader:
     given = {"url": broker.url, "startingOffsets": "earliest", "subscribe": topic, **options}
     if "assign" in options:
         del given["subscribe"]
-    return StreamReader(parse(given), StructType())
+    return StreamReader(parse(given))
 
 
 def read_stream(exports: Exports, reader: StreamReader, start: Any, end: Any) -> list[tuple[int, int]]:

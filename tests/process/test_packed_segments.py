@@ -10,9 +10,9 @@ from pathlib import Path
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from pipeline.batches import Shape
-from pipeline.local import DirectoryOrigin
 from pipeline.split_reader import SplitReader, fail_on_gap
 from pipeline.splits import splits_of
+from pipeline.stopped import DirectoryOrigin
 from tests.support.broker_process import ROOT, BrokerProcess
 
 COUNT = 6000

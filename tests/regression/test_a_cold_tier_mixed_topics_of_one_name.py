@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from pipeline.local import ColdOrigin
+from pipeline.cold import ColdOrigin
 
 
 def put(cold: Path, topic_id: int, partition: int, epoch: int, **more: Any) -> None:

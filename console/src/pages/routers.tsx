@@ -94,7 +94,7 @@ function Graph({ routers }: { routers: readonly Router[] }): JSX.Element {
   const height = Math.max(...all.map((each) => each.y), 0) + BOX.height + 16;
   return (
     <div class="graph" tabIndex={0} role="group" aria-label="Graph of the routers; the table below has the same">
-      <svg width={width} height={height} viewBox={`0 0 ${width} ${height}`} role="img" aria-label={routers.map((router) => `${router.source} to ${router.dest}`).join(", ")}>
+      <svg width={width} height={height} viewBox={`0 0 ${width} ${height}`} role="group" aria-label={routers.map((router) => `${router.source} to ${router.dest}`).join(", ")}>
         <defs><marker id="arrow" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" orient="auto"><path d="M0 0L8 4L0 8z" /></marker></defs>
         {routers.map((router) => <Edge key={router.router} router={router} from={placed.get(router.source)} to={placed.get(router.dest)} />)}
         {all.map((each) => (

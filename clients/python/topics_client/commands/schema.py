@@ -77,7 +77,7 @@ def infer(
             counts = {"objects": found.objects, "nulls": found.nulls, "others": found.others, "sample": sample}
             print(json.dumps({"ddl": ddl_of(fields), "json_schema": schema_of(fields), **counts}))
             return
-        note(f"Sample: {'; '.join(sample)}. {_told(found)}")
+        note(f"Sample: {'; '.join(sample)}. {_summary(found)}")
         for names in found.spellings:
             note(f"{' and '.join(names)} differ only in upper and lower case. Spark does not: the first is taken.")
         if taken := [each.name for each in fields if each.name.lower() in _TAKEN]:
@@ -85,7 +85,7 @@ def infer(
         print(json.dumps(schema_of(fields), indent=2) if json_schema else ddl_of(fields))
 
 
-def _told(found: Inference) -> str:
+def _summary(found: Inference) -> str:
     odd = f"; other values, which will be malformed: {found.others:,}" if found.others else ""
     return f"{found.objects:,} values are objects{odd}."
 
