@@ -27,7 +27,6 @@ from storage.errors import (
     Unavailable,
     Unreadable,
 )
-from storage.offline import StoppedDirectory, StoppedLog, open_records
 from storage.options import MIB, IoBackend, Options, Recovery
 from storage.platform import CellSet, cell_folder, home_cell, open_set, run_folder
 from storage.records import (
@@ -125,8 +124,6 @@ __all__ = [
     "Retention",
     "Sample",
     "ShuttingDown",
-    "StoppedDirectory",
-    "StoppedLog",
     "StorageError",
     "StorageFailed",
     "StoredRecord",
@@ -142,7 +139,6 @@ __all__ = [
     "cell_folder",
     "errors",
     "home_cell",
-    "open_records",
     "open_set",
     "run_folder",
 ]
