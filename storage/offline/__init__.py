@@ -1,13 +1,12 @@
 """Bulk reads of stopped directories, backups and clusters, and the commands that need an engine."""
 
 from storage.offline.copies import BackupCopies, ClusterCopies, find_cluster, is_backup
-from storage.offline.stopped import Stopped, StoppedDirectory, StoppedLog, open_records, open_stopped
+from storage.offline.stopped import Stopped, StoppedLog, open_records, open_stopped
 
 __all__ = [
     "BackupCopies",
     "ClusterCopies",
     "Stopped",
-    "StoppedDirectory",
     "StoppedLog",
     "find_cluster",
     "is_backup",
