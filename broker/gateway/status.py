@@ -221,10 +221,10 @@ class Status:
             return Answer(await _as_text(texts), content_type=_TEXT)
 
     async def _try_ask(
-        self, request: Request, number: int, target: bytes | None = None, patience_s: float = LIST_S
+        self, request: Request, number: int, target: bytes | None = None, patience_s: float | None = None
     ) -> Part | None:
         try:
-            return await self._asking.ask(request, number, target=target, patience_s=patience_s)
+            return await self._asking.ask(request, number, target=target, patience_s=patience_s or LIST_S)
         except PeerUnavailable:
             return None
 
