@@ -1,6 +1,6 @@
 """How the broker is doing: its figures now, in the last hour, and as a stream; and the keys that it knows.
 
-Source: docs/reference/api.md#overview.
+Source: docs/reference/api.md#operations.
 """
 
 from __future__ import annotations

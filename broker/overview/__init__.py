@@ -1,6 +1,6 @@
 """How the broker is doing: its figures at one moment, those of the last hour, and a stream of them.
 
-Source: docs/reference/api.md#overview.
+Source: docs/reference/api.md#operations.
 """
 
 from broker.overview.figures import Figures, Named

@@ -32,6 +32,10 @@ KEYS = f"{ALL},{WEAK}:r,{PREFIXED}::there-l"
 OPEN = {"GET /v0/health", "GET /v0/ready"}
 
 
+#: Without the stream that begins without a request before it: it does not end. tests/http/test_overview.py reads it.
+LABELS = [label for label in CASES.labels if label != "GET /v0/overview/stream"]
+
+
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
     with LiveServer(data_dir(tmp_path_factory)) as server:
@@ -75,7 +79,7 @@ def held_to(soak_mode: bool, made: SearchStrategy[T], judge: Callable[[T], None]
             raise
 
 
-@pytest.mark.parametrize("label", CASES.labels)
+@pytest.mark.parametrize("label", LABELS)
 def test_a_made_up_request_is_answered_as_documented(server: LiveServer, soak_mode: bool, label: str) -> None:
     """Requests that the document allows are accepted, others are refused."""
     with requests.Session() as session:
@@ -88,7 +92,7 @@ def test_a_made_up_request_is_answered_as_documented(server: LiveServer, soak_mo
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("label", CASES.labels)
+@pytest.mark.parametrize("label", LABELS)
 def test_a_request_at_a_bound_is_answered_as_documented(server: LiveServer, soak_mode: bool, label: str) -> None:
     """Every bound, kind and combination that the document names, from both sides."""
     with requests.Session() as session:
@@ -98,7 +102,7 @@ def test_a_request_at_a_bound_is_answered_as_documented(server: LiveServer, soak
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("label", CASES.labels)
+@pytest.mark.parametrize("label", LABELS)
 def test_a_request_at_a_bound_is_answered_as_documented_to_a_key(
     guarded: LiveServer, soak_mode: bool, label: str
 ) -> None:
@@ -109,7 +113,7 @@ def test_a_request_at_a_bound_is_answered_as_documented_to_a_key(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("label", CASES.labels)
+@pytest.mark.parametrize("label", LABELS)
 def test_a_made_up_request_is_answered_as_documented_to_keys_alone(
     guarded: LiveServer, soak_mode: bool, label: str
 ) -> None:

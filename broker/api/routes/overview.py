@@ -1,6 +1,6 @@
 """The figures of the broker, now, in the last hour, and as a stream; and what the caller's key may do.
 
-Source: docs/reference/api.md#overview.
+Source: docs/reference/api.md#operations.
 """
 
 from __future__ import annotations
