@@ -112,17 +112,7 @@ class NodeProcess(OwnBroker):
     def launch(self, *, clock_s: int = 0) -> None:
         """Start it, and return when it listens."""
         self._clock_s = clock_s
-        port_file = self._work / "port"
-        port_file.unlink(missing_ok=True)
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "broker"],
-                cwd=self._tree,
-                env=self._environment(port_file),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
+        self._process, port_file = self._spawn()
         deadline = time.monotonic() + _CALM_WITHIN_S
         while not port_file.exists() or not port_file.read_text():
             if self.ended() or time.monotonic() > deadline:

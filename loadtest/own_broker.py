@@ -55,13 +55,12 @@ class OwnBroker(OwnServer):
     def data_dir(self) -> Path:
         return self._work / "data"
 
-    def start(self) -> float:
-        """Until it is ready; returns how many seconds that took, the interpreter's start included."""
-        begin = time.monotonic()
+    def _spawn(self) -> tuple[subprocess.Popen[bytes], Path]:
+        """Start the process; returns it, and the file in which it will write its port."""
         port_file = self._work / "port"
         port_file.unlink(missing_ok=True)
         with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
+            process = subprocess.Popen(
                 [sys.executable, "-m", "broker"],
                 cwd=self._tree,
                 env=self._environment(port_file),
@@ -69,6 +68,12 @@ class OwnBroker(OwnServer):
                 stdout=log,
                 stderr=log,
             )
+        return process, port_file
+
+    def start(self) -> float:
+        """Until it is ready; returns how many seconds that took, the interpreter's start included."""
+        begin = time.monotonic()
+        self._process, port_file = self._spawn()
         while time.monotonic() < begin + _START_WITHIN_S:
             if self._process.poll() is not None:
                 break
