@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pyspark.sql.datasource import EqualNullSafe, EqualTo, Filter, GreaterThan, In, IsNull, Not, StringContains
 
 from pipeline import filters as f
-from pipeline.filters import Condition, kept
+from pipeline.filters import Condition, filtered
 from pipeline.source.pushing import condition_of
 
 NAN = float("nan")
@@ -78,11 +78,11 @@ def plain(value: Any, kind: str, other: Any) -> bool | None:
 
 
 @given(conditions())
-def test_rows_that_are_kept_are_those_for_which_the_condition_is_true(condition: Condition) -> None:
+def test_rows_that_stay_are_those_for_which_the_condition_is_true(condition: Condition) -> None:
     kind, values = COLUMNS[condition.path[0]]
     array = pa.array(values, kind)
     batch = pa.RecordBatch.from_arrays([array, pa.array(range(len(values)))], names=[condition.path[0], "row"])
-    rows = kept(batch, [condition]).column("row").to_pylist()
+    rows = filtered(batch, [condition]).column("row").to_pylist()
     expected = [row for row, value in enumerate(array.to_pylist()) if truth(value, condition) is True]
     if condition.path[0] == "f" and 0.1 in (condition.value if condition.kind == f.IN else [condition.value]):
         # No float32 is 0.1: Spark compares such numbers as doubles, and here all rows are left to it.
@@ -100,7 +100,7 @@ def test_a_field_of_a_null_struct_is_null() -> None:
         (Condition(("o", "p"), f.EQUAL, 1, negated=True), [3]),
         (Condition(("o",), f.IS_NOT_NULL), [0, 2, 3]),
     ):
-        assert kept(batch, [condition]).column("row").to_pylist() == rows
+        assert filtered(batch, [condition]).column("row").to_pylist() == rows
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_a_field_of_a_null_struct_is_null() -> None:
 def test_what_is_not_understood_keeps_every_row(condition: Condition) -> None:
     arrays = [pa.array([1, None], pa.int32()), pa.array([[1], None])]
     batch = pa.RecordBatch.from_arrays(arrays, names=["n", "list"])
-    assert len(kept(batch, [condition])) == 2
+    assert len(filtered(batch, [condition])) == 2
 
 
 @pytest.mark.parametrize(
