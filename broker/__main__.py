@@ -19,12 +19,12 @@ import uvloop
 import kernel
 from broker import VERSION
 from broker.api import build_app
-from broker.cell import become_owner, end_with, listen_at, make_owner, plain_settings, settings_of, standing
+from broker.cell import become_owner, end_with, listen_at, make_owner, plain_settings, settings_of, show_as, standing
 from broker.cells import Cells, Role
 from broker.kafka import BoundPort, bind_port
 from broker.lifecycle import ExitCode, Lifecycle
 from broker.net import CannotListen, listen
-from broker.node import Node
+from broker.node import Node, wait_for_role
 from broker.server import BrokerServer
 from broker.settings import Settings, SettingsError, described, load
 from broker.supervisor import Supervisor
@@ -59,13 +59,18 @@ def main() -> int:
     )
     parser.add_argument("--version", action="version", version=VERSION)
     parser.add_argument("--role", help=argparse.SUPPRESS)  # given by the supervisor of a set of cells
-    given = parser.parse_args().role
+    parser.add_argument("--spare", type=int, help=argparse.SUPPRESS)  # given by a node; see broker.node.spares
+    given = parser.parse_args()
     environment = dict(os.environ)
     try:
-        role = None if given is None else msgspec.json.decode(given, type=Role)
+        if given.spare is None:
+            role = None if given.role is None else msgspec.json.decode(given.role, type=Role)
+        elif (role := wait_for_role(given.spare)) is None:
+            return ExitCode.OK
         settings, warnings = load()
         if role is not None:
             end_with(role.parent)
+            show_as(role.process)
             settings = settings_of(settings, role)
         log_events.configure(settings.log_level, settings.log_format, None if role is None else role.process)
         for warning in warnings if role is None else ():

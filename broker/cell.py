@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 _log = structlog.get_logger("broker.cluster")
 
 _PR_SET_PDEATHSIG = 1
+_PR_SET_NAME = 15
 #: How often the process looks whether the node has to be written something new.
 _LOOK_S = 0.1
 
@@ -58,6 +59,11 @@ def end_with(parent: int) -> None:
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)  # it has ended already
+
+
+def show_as(name: str) -> None:
+    """Let `ps -o comm` and `top` show that name. A process that was a spare does not have its cell in its command."""
+    ctypes.CDLL(None).prctl(_PR_SET_NAME, name.encode())
 
 
 def plain_settings(settings: Settings) -> Settings:

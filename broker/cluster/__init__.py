@@ -6,11 +6,13 @@ Source: docs/cells.md.
 from broker.cluster.counts import NodeCounts, read_node_counts, write_node_counts
 from broker.cluster.link import RENEW_S, LinkError, LinkTls, from_files, from_secret
 from broker.cluster.members import (
+    MAX_SPARES,
     STEADY_S,
     Held,
     Member,
     cluster_map,
     planned,
+    spares_for,
     successor,
     to_leave,
     to_move,
@@ -24,6 +26,7 @@ from broker.cluster.roll import NameTaken, Roll
 from broker.cluster.standing import WAITING, Standing, read_standing, write_standing
 
 __all__ = [
+    "MAX_SPARES",
     "RENEW_S",
     "STEADY_S",
     "WAITING",
@@ -51,6 +54,7 @@ __all__ = [
     "planned",
     "read_node_counts",
     "read_standing",
+    "spares_for",
     "successor",
     "to_leave",
     "to_move",

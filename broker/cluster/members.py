@@ -26,6 +26,8 @@ PREFIX: Final = keys.MEMBERS
 SILENT_S: Final = 5.0
 #: A node takes so many cells at a time.
 AT_ONCE: Final = 2
+#: The most spare processes of a node.
+MAX_SPARES: Final = 4
 #: The cells are spread evenly again when the members have been the same for this time.
 STEADY_S: Final = 10.0
 
@@ -112,8 +114,15 @@ def to_take(me: str, cells: int, members: Members, suspects: Collection[str] = (
         for cell, node in each.offers.items()
         if node == me and each.node != me and cell not in mine.cells
     }
+    taken = _free_for(me, cells, members, plan)
+    starting = sum(not each.ready and not _waits(each) and cell not in suspected for cell, each in mine.cells.items())
+    return [*sorted(offered), *taken[: max(0, AT_ONCE - starting)]]
+
+
+def _free_for(me: str, cells: int, members: Members, plan: Plan) -> list[int]:
+    """The free cells that fall to this node, which takes cells."""
     loads = {name: len(each.cells) for name, each in members.items() if not each.draining}
-    taken: list[int] = []
+    found: list[int] = []
     for cell in range(cells):
         if any(cell in each.cells for each in members.values()):
             continue
@@ -121,9 +130,16 @@ def to_take(me: str, cells: int, members: Members, suspects: Collection[str] = (
         node = wanted if wanted in loads else min(loads, key=lambda name: (loads[name], rank(name, cell)))
         loads[node] += 1
         if node == me:
-            taken.append(cell)
-    starting = sum(not each.ready and not _waits(each) and cell not in suspected for cell, each in mine.cells.items())
-    return [*sorted(offered), *taken[: max(0, AT_ONCE - starting)]]
+            found.append(cell)
+    return found
+
+
+def spares_for(me: str, cells: int, members: Members, plan: Plan = _NO_PLAN) -> int:
+    """How many spare processes this node has: for the cells that it would take if any one of the others were lost."""
+    if members[me].draining:
+        return 0
+    others = (without([name], members) for name in members if name != me)
+    return min(MAX_SPARES, max((len(_free_for(me, cells, left, plan)) for left in others), default=0))
 
 
 def _waits(held: Held) -> bool:

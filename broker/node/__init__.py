@@ -4,5 +4,6 @@ Source: docs/cluster.md#nodes.
 """
 
 from broker.node.node import DRAIN_S, Node
+from broker.node.spares import wait_for_role
 
-__all__ = ["DRAIN_S", "Node"]
+__all__ = ["DRAIN_S", "Node", "wait_for_role"]

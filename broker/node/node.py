@@ -39,6 +39,7 @@ from broker.cluster import (
     cluster_map,
     planned,
     read_standing,
+    spares_for,
     successor,
     to_leave,
     to_move,
@@ -51,6 +52,7 @@ from broker.cluster import (
 from broker.kafka import listen_for_kafka
 from broker.lifecycle import ExitCode
 from broker.net import CannotListen, listen, write_port_file
+from broker.node.spares import Spares
 from broker.settings import Advertised, Settings
 from broker.supervisor import BACKLOG, Child, backoff_after, command, module_name, sockets_folder
 from broker.telemetry import EXTEND, Notifier
@@ -127,6 +129,7 @@ class Node:
         #: The number of the plan that the offers are of.
         self._plan_number = 0
         self._ports: dict[int, tuple[socket.socket | None, socket.socket | None]] = {}
+        self._spares = Spares(self._environment)
         self._children: list[tuple[Child, asyncio.Task[None]]] = []
         self._watching: set[asyncio.Task[None]] = set()
         self._is_silent = False
@@ -233,6 +236,7 @@ class Node:
     async def _wind_down(self, roll: Roll) -> None:
         self._notifier.notify("STOPPING=1", "STATUS=Stopping.", EXTEND)
         relay, *gateways = self._children
+        await self._spares.close()
         await self._end(gateways)
         for each in self._cells.values():
             each.signal(signal.SIGTERM)
@@ -298,6 +302,8 @@ class Node:
                 if at - began >= FIRST_TAKE_S or stopping:
                     await self._act(roll)
             hurried = stopping or bool(self._offers) or roll.is_anyone_late or self._is_anyone_starting(roll)
+            if was_whole and not hurried and not self._is_silent:
+                await self._spares.keep(spares_for(self._me, self._role.count, self._members(roll), roll.plan))
             left = at + (HURRIED_S if hurried else EVERY_S) - loop.time()
             waiting = self._hurry if stopping else self._stop
             with suppress(TimeoutError):
@@ -440,10 +446,12 @@ class Node:
             http_fd=None if http is None else http.fileno(),
             kafka_fd=None if kafka is None else kafka.fileno(),
         )
-        fds = tuple(each.fileno() for each in (http, kafka) if each is not None)
-        process = await asyncio.create_subprocess_exec(
-            *command(module_name("broker"), role), env=self._environment, pass_fds=fds
-        )
+        process = self._spares.take(role)
+        if process is None:
+            fds = tuple(each.fileno() for each in (http, kafka) if each is not None)
+            process = await asyncio.create_subprocess_exec(
+                *command(module_name("broker"), role), env=self._environment, pass_fds=fds
+            )
         each = CellProcess(cell, process, role.nonce, asyncio.get_running_loop().time())
         self._cells[cell] = each
         self._watch_over(self._watch(each), f"cell-{cell:02d}")

@@ -74,6 +74,27 @@ class ClusterNode(BrokerProcess):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
 
+    def commands(self) -> dict[int, str]:
+        """The short commands of its children: a process of a cell has the name of the cell."""
+        found: dict[int, str] = {}
+        for pid in self.processes()[1:]:
+            with contextlib.suppress(OSError):
+                found[pid] = Path(f"/proc/{pid}/comm").read_text().strip()
+        return found
+
+    def cells(self) -> dict[int, str]:
+        """Those of its processes of cells."""
+        return {pid: each for pid, each in self.commands().items() if each.startswith("cell-")}
+
+    def spares(self) -> list[int]:
+        """Its processes that wait for a cell."""
+        found: list[int] = []
+        for pid in self.commands().keys() - self.cells().keys():
+            with contextlib.suppress(OSError):
+                if b"--spare" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    found.append(pid)
+        return found
+
     def ended(self, code: int) -> bool:
         """Whether a cell's process of this node has ended with that code, by the log."""
         return re.search(rf"process_ended.*exit_code={code}\b", self.plain_log()) is not None
@@ -305,7 +326,8 @@ def test_a_second_node_of_the_same_name_does_not_start(rig: Rig) -> None:
 
 
 def test_any_node_answers_for_all_cells_also_when_the_other_is_killed(rig: Rig) -> None:
-    """The gateway of a node reaches the cells of the other one by relays."""
+    """The gateway of a node reaches the cells of the other one by relays, and takes them over in a process that was
+    there already."""
     rig.until(lambda: {rig.owner(cell) for cell in range(CELLS)} == set(rig.nodes))
     for node in rig.nodes.values():
         node.wait_listening()
@@ -327,9 +349,14 @@ def test_any_node_answers_for_all_cells_also_when_the_other_is_killed(rig: Rig) 
         assert (
             {each["node"] for each in answer["cells"]} == {each["node"] for each in answer["nodes"]} == set(rig.nodes)
         )
+    [lost] = rig.nodes["a"].owned()
+    rig.until(lambda: len(rig.nodes["b"].spares()) == 1)
+    [spare] = rig.nodes["b"].spares()
     rig.nodes["a"].kill()
     for cell in range(CELLS):
         rig.until(lambda cell=cell: written("b", cell, 2))
+    assert rig.nodes["b"].cells()[spare] == f"cell-{lost:02d}"
+    for cell in range(CELLS):
         path = f"/v0/topics/{rig.topics[cell]}/records?limit=1000&from_seq=0"
         status, answer = through("b", "GET", path)
         assert (status, [each["data"] for each in answer["records"]]) == (200, [0, 1, 2])

@@ -119,12 +119,9 @@ def test_a_drained_node_has_no_cells_and_takes_none_until_that_is_taken_back(rig
 
 def pid_of_cell(rig: Rig, name: str, cell: int) -> int | None:
     """The process of a node that owns the cell or waits for it."""
-    for pid in rig.nodes[name].processes()[1:]:
-        with contextlib.suppress(OSError):
-            with open(f"/proc/{pid}/cmdline", "rb") as file:
-                command = file.read()
-            if f'"cell":{cell},'.encode() in command:
-                return pid
+    for pid, command in rig.nodes[name].commands().items():
+        if command == f"cell-{cell:02d}":
+            return pid
     return None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from broker.cluster import (
+    MAX_SPARES,
     WAITING,
     Address,
     Held,
@@ -15,6 +16,7 @@ from broker.cluster import (
     Takeover,
     cluster_map,
     planned,
+    spares_for,
     successor,
     to_leave,
     to_move,
@@ -51,6 +53,24 @@ def test_every_free_cell_falls_to_one_node_and_none_gets_more_than_its_share() -
     taken = {name: to_take(name, 6, found) for name in found}
     assert sorted(cell for cells in taken.values() for cell in cells) == list(range(6))
     assert {len(cells) for cells in taken.values()} == {2}
+
+
+def test_a_node_has_spare_processes_for_the_cells_of_any_other_one() -> None:
+    found = members(a={0: held(1), 1: held(1)}, b={2: held(1), 3: held(1), 4: held(1)}, c={5: held(1)})
+    assert spares_for("a", 6, found) == 1, "b is lost: c has fewer cells, and takes two"
+    assert spares_for("b", 6, found) == 0
+    assert spares_for("c", 6, found) == 2
+
+
+def test_the_number_of_spare_processes_has_a_limit() -> None:
+    many = members(a={}, b={cell: held(1) for cell in range(20)})
+    assert spares_for("a", 20, many) == MAX_SPARES
+
+
+def test_a_node_that_takes_no_cells_has_no_spare_processes() -> None:
+    found = members(a={0: held(1)}, b={1: held(1)})
+    assert spares_for("a", 2, members(a={0: held(1), 1: held(1)})) == 0, "it is alone"
+    assert spares_for("a", 2, changed(found, "a", draining=True)) == 0
 
 
 def test_a_node_takes_two_cells_at_a_time() -> None:
