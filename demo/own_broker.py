@@ -21,12 +21,16 @@ class BrokerDied(Exception):
 
 
 class OwnBroker:
-    """`start` and `kill` may alternate; each start takes any free port. `close` stops the broker in any state."""
+    """`start` and `kill` may alternate. The first start takes any free port, and the others the same one.
+
+    `close` stops the broker in any state.
+    """
 
     def __init__(self, data_dir: Path, work_dir: Path) -> None:
         self._data_dir = data_dir
         self._port_file = work_dir / "port"
         self._log_path = work_dir / "broker.log"
+        self._port = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._client: AsyncClient | None = None
 
@@ -36,6 +40,12 @@ class OwnBroker:
         assert self._client is not None, "not started"
         return self._client
 
+    @property
+    def url(self) -> str:
+        """The address of the broker, from its first start on."""
+        assert self._port, "not started"
+        return f"http://127.0.0.1:{self._port}"
+
     async def start(self) -> None:
         """Start the broker and wait until it serves. Raises BrokerDied, with the end of the log, when it does not."""
         await self._close_client()
@@ -43,7 +53,8 @@ class OwnBroker:
         self._process = self._spawn()
         # The writers must see a broken connection: a silent reconnect would hide what is demonstrated.
         retry = RetryPolicy(total_s=30.0, reconnect=False)
-        self._client = AsyncClient(f"http://127.0.0.1:{await self._port()}", retry=retry)
+        self._port = await self._opened_port()
+        self._client = AsyncClient(self.url, retry=retry)
         try:
             await self._client.wait_until_ready(START_WITHIN_S)
         except TopicsError as error:
@@ -99,12 +110,12 @@ class OwnBroker:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("TOPICS_")}
         return inherited | {
             "TOPICS_HOST": "127.0.0.1",
-            "TOPICS_PORT": "0",
+            "TOPICS_PORT": str(self._port),
             "TOPICS_PORT_FILE": str(self._port_file),
             "TOPICS_DATA_DIR": str(self._data_dir),
         }
 
-    async def _port(self) -> int:
+    async def _opened_port(self) -> int:
         """The broker's port, as soon as the port file has it."""
         deadline = asyncio.get_running_loop().time() + START_WITHIN_S
         while asyncio.get_running_loop().time() < deadline:

@@ -22,7 +22,8 @@ class Screen:
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._live = console.is_terminal
+        #: Whether a person is watching.
+        self.is_live = console.is_terminal
 
     def say(self, text: str) -> None:
         """One line, above the progress bar if there is one."""
@@ -31,7 +32,7 @@ class Screen:
     @contextmanager
     def phase(self, name: str, total: int | None) -> Generator[Callable[[int], None]]:
         """Show a phase while it runs. Yields a function to call with each number of finished records."""
-        if not self._live:
+        if not self.is_live:
             self.say(f"{name} ...")
             yield lambda count: None
             return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -54,14 +54,18 @@ class Outcome:
     verdict: Verdict = field(default_factory=Verdict)
 
 
-async def tell(plan: Plan, broker: OwnBroker, screen: Screen) -> Outcome:
-    """Run the demonstration with a broker that is not started yet. Raises BrokerDied if the broker fails."""
+async def tell(plan: Plan, broker: OwnBroker, screen: Screen, started: Callable[[str], Awaitable[None]]) -> Outcome:
+    """Run the demonstration with a broker that is not started yet. Raises BrokerDied if the broker fails.
+
+    `started` is called with the broker's address before records are written.
+    """
     outcome = Outcome()
     records = await asyncio.to_thread(_load, plan, screen)
     outcome.topics = len(records)
     outcome.records = sum(map(len, records.values()))
     outcome.bytes = sum(len(record) for topic in records.values() for record in topic)
     await broker.start()
+    await started(broker.url)
     await asyncio.gather(*(_make(broker.client, topic) for topic in records))
     await _write(records, plan, broker, screen, outcome)
     await _read_back(records, broker.client, screen, outcome)

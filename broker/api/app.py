@@ -54,12 +54,14 @@ OPERATIONS: tuple[Operation, ...] = (
 )
 
 
-def all_operations(prefix: str) -> tuple[Operation, ...]:
+def all_operations(prefix: str, *, console: bool = True) -> tuple[Operation, ...]:
     """Every operation, with those of the REST Proxy below `prefix`, the pages of the documentation, and the console."""
     docs = DocsPages(partial(document, OPERATIONS))
-    return *OPERATIONS, *proxy.operations(prefix), *docs.operations(), *ConsolePages().operations()
+    pages = ConsolePages().operations() if console else ()
+    return *OPERATIONS, *proxy.operations(prefix), *docs.operations(), *pages
 
 
 def build_app(broker: Broker) -> Dispatcher:
     """The ASGI application over an engine that may still be starting."""
-    return Dispatcher(broker, RouteTable(all_operations(broker.settings.kafka_rest_prefix or "")))
+    settings = broker.settings
+    return Dispatcher(broker, RouteTable(all_operations(settings.kafka_rest_prefix or "", console=settings.console)))

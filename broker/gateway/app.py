@@ -76,7 +76,7 @@ class GatewayApp:
         self.dispatcher = Dispatcher(gateway, RouteTable([*self._operations(prefix), *own]), sockets.serve)
 
     def _operations(self, prefix: str) -> Iterator[Operation]:
-        for each in all_operations(prefix):
+        for each in all_operations(prefix, console=self.gateway.settings.console):
             yield msgspec.structs.replace(each, handler=self._handler(each), reads_body=True)
 
     def _handler(self, operation: Operation) -> _Handler:

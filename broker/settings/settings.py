@@ -302,6 +302,7 @@ class Settings(StorageSettings):
     api_keys_file: Annotated[Keys | None, NoDecode, BeforeValidator(_digested_file)] = Field(
         None, description="File with more API keys, separated by commas or lines.", repr=False
     )
+    console: bool = Field(True, description="Serve the console at /console.")
     probe_auth: bool = Field(False, description="Require a key also for health, readiness and the documentation.")
     pressure_loop_lag_ms: Count = Field(
         500, description="Refuse writes (429) while the event loop is late by this much; 0 = never for this reason."

@@ -6,13 +6,17 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import webbrowser
 import zipfile
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 import demo.__main__
+from demo.console import is_built, open_browser
 from demo.flights import data_file, flights
 from demo.sending import batches
 from demo.story import Outcome
@@ -76,7 +80,11 @@ def test_the_data_set_is_installed_for_tests() -> None:
 
 def test_a_lost_record_is_exit_status_1(monkeypatch: pytest.MonkeyPatch) -> None:
     outcome = Outcome(records=10, found=9, write_s=1, read_s=1, verdict=Verdict(lost=1))
-    monkeypatch.setattr(demo.__main__, "_run", lambda *_: outcome)
+
+    async def tell(*_: object) -> Outcome:
+        return outcome
+
+    monkeypatch.setattr(demo.__main__, "tell", tell)
     result = CliRunner().invoke(demo.__main__.app, ["--quick"])
     assert result.exit_code == 1
     assert "not what was sent" in result.stdout
@@ -85,6 +93,40 @@ def test_a_lost_record_is_exit_status_1(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_directory_that_is_not_empty_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert CliRunner().invoke(demo.__main__.app, ["--data-dir", str(tmp_path)]).exit_code == 2
+
+
+class Served(BaseHTTPRequestHandler):
+    """A broker with and one without a console."""
+
+    def do_GET(self) -> None:
+        self.send_response(200 if self.path == "/console" else 404)
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+def test_the_console_is_shown_only_where_it_was_built() -> None:
+    with HTTPServer(("127.0.0.1", 0), Served) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        assert is_built(f"{url}/console")
+        assert not is_built(f"{url}/nothing")
+        server.shutdown()
+
+
+def test_a_browser_opens_only_on_a_desktop(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+
+    def opens(address: str) -> bool:
+        opened.append(address)
+        return True
+
+    monkeypatch.setattr(webbrowser, "open", opens)
+    assert not open_browser("http://127.0.0.1/console", {"TERM": "xterm"})
+    assert opened == []
+    assert open_browser("http://127.0.0.1/console", {"DISPLAY": ":0"})
+    assert opened == ["http://127.0.0.1/console"]
 
 
 def start(data_dir: Path) -> subprocess.Popen[str]:
@@ -113,6 +155,7 @@ def test_the_demo_loses_and_duplicates_no_record_over_kills(data_dir: Path) -> N
     assert process.returncode == 0, shown
     words = " ".join(shown.split())
     assert "Killed the broker (SIGKILL) with" in words
+    assert "/console" in words or "`make console` builds it" in words
     for figure in ("sent 16,839", "acked 16,839", "read back 16,839", "lost 0", "doubled 0"):
         assert figure in words
     assert not broker_runs(data_dir)

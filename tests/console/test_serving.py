@@ -9,6 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from broker.api import all_operations
 from broker.api.console import ConsolePages
 from broker.console import files
 from broker.settings import Settings
@@ -19,6 +20,7 @@ from tests.http.conftest import client_of
 SMALL = Options(wal_shards=1, wal_file_bytes=4 << 20, wal_reserve_bytes=1 << 16)
 PAGE = b'<!doctype html><script type="module" src="console/app-0123456789ab.js"></script>'
 SCRIPT = b"console.log(1);" * 200
+CONSOLE = ConsolePages().operations()
 
 
 @pytest.fixture
@@ -34,8 +36,11 @@ def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-async def asked(tmp_path: Path, path: str, method: str = "GET", **headers: str) -> httpx.Response:
-    settings = Settings.model_validate({"data_dir": tmp_path / "data", "api_keys": "aaaa", "probe_auth": True})
+async def asked(
+    tmp_path: Path, path: str, method: str = "GET", *, console: bool = True, **headers: str
+) -> httpx.Response:
+    given = {"data_dir": tmp_path / "data", "api_keys": "aaaa", "probe_auth": True, "console": console}
+    settings = Settings.model_validate(given)
     async with Engine.open(tmp_path / "data", SMALL) as engine, client_of(Broker(engine, settings)) as client:
         return await client.request(method, path, headers={"accept-encoding": "identity"} | headers)
 
@@ -87,6 +92,13 @@ async def test_without_a_build_the_page_says_how_to_get_one(tmp_path: Path, monk
     assert "make console" in answer.text
 
 
+@pytest.mark.parametrize("path", ["/console", "/console/", "/console/app-0123456789ab.js"])
+async def test_a_console_that_is_switched_off_is_not_served(built: Path, tmp_path: Path, path: str) -> None:
+    answer = await asked(tmp_path, path, console=False, authorization="Bearer aaaa")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_found")
+    assert not {each.path for each in all_operations("", console=False)} & {each.path for each in CONSOLE}
+
+
 def test_the_operations_are_not_in_the_openapi_document() -> None:
-    assert {each.name for each in ConsolePages().operations()} == {""}
-    assert all(re.match("/console", each.path) for each in ConsolePages().operations())
+    assert {each.name for each in CONSOLE} == {""}
+    assert all(re.match("/console", each.path) for each in CONSOLE)

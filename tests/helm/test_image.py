@@ -107,6 +107,12 @@ def test_the_image_has_exactly_the_needed_packages(image: Path) -> None:
     assert not (image / "src").exists()
 
 
+def test_the_image_has_the_console(image: Path) -> None:
+    [page] = (image / "opt/topics/lib").glob("python3*/site-packages/topics_broker/broker/console/static/index.html")
+    [script] = re.findall(r'src="console/(app-\w+\.js)"', page.read_text())
+    assert (page.parent / f"{script}.gz").stat().st_size > 10_000
+
+
 def test_the_exporter_exports_with_spark_read_only_and_without_rights(
     helm: Helm, exporter: Path, tmp_path: Path
 ) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 import venv
@@ -11,8 +13,10 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
+from tests.console.built import build
 from tests.support.broker_process import ROOT, BrokerProcess
 
 OWN = ("broker", "client", "kernel", "pipeline", "schemas", "storage")
@@ -49,6 +53,7 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         if not name.startswith(("tests/", "docs/")):
             (source / name).parent.mkdir(parents=True, exist_ok=True)
             (source / name).write_bytes((ROOT / name).read_bytes())
+    shutil.copytree(build(), source / "broker/console/static")
     for folder in (source / "clients/python", source):
         run(*PIP, "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", made, folder, cwd=made)
     return {path.name.partition("-")[0]: path for path in made.glob("*.whl")}
@@ -78,6 +83,23 @@ def top_level(wheel: Path) -> set[str]:
 def test_wheels_take_no_common_name(wheels: dict[str, Path]) -> None:
     assert top_level(wheels["topics_broker"]) == {"topics_broker", "pyspark_topics.py"}
     assert top_level(wheels["topics_client"]) == {"topics_client"}
+
+
+def test_the_wheel_has_the_console_and_the_installed_broker_serves_it(
+    wheels: dict[str, Path], program: Path, tmp_path: Path
+) -> None:
+    folder = "topics_broker/broker/console/static/"
+    with zipfile.ZipFile(wheels["topics_broker"]) as archive:
+        found = {name.removeprefix(folder) for name in archive.namelist() if name.startswith(folder)}
+    assert {"index.html", "index.html.gz"} < found
+    with BrokerProcess(tmp_path, program=program / "topics-broker") as broker:
+        broker.start()
+        with httpx.Client(base_url=f"http://127.0.0.1:{broker.port}") as http:
+            page = http.get("/console").raise_for_status().text
+            [script] = re.findall(r'src="(console/app-\w+\.js)"', page)
+            assert f"{script.rpartition('/')[2]}.gz" in found
+            assert len(http.get(f"/{script}").raise_for_status().content) > 10_000
+        broker.stop()
 
 
 def test_no_module_of_the_wheel_imports_by_a_short_name(program: Path, tmp_path: Path) -> None:
