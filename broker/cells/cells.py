@@ -89,6 +89,11 @@ class Cells:
         """Accept calls from other cells. Called when the engine is ready."""
         await self._server.start()
 
+    @property
+    def accepts_calls(self) -> bool:
+        """Whether other cells can call this one."""
+        return self._server.is_started
+
     async def stop(self) -> None:
         """Stop accepting calls, and stop making them."""
         await self._server.stop()

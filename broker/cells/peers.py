@@ -88,6 +88,11 @@ class PeerServer:
         self._server = await asyncio.start_unix_server(self._connected, str(self._path), limit=1 << 20)
         self._path.chmod(0o600)
 
+    @property
+    def is_started(self) -> bool:
+        """Whether it accepts calls."""
+        return self._server is not None and self._server.is_serving()
+
     async def stop(self) -> None:
         """Accept no more calls, and cancel those in progress."""
         if self._server is None:

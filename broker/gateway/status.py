@@ -208,17 +208,33 @@ class Status:
         return [{"gateway": number, "restarts": restarts.get(name, 0)} for number, name in enumerate(names)]
 
     async def metrics(self, request: Request) -> Answer:
-        """The metrics of all cells that answer, with a label `cell`, and those of the gateway."""
+        """The metrics of the cells that answer, with a label `cell`, and those of the gateway. A node of a cluster has
+        those of its own cells, so that each cell is in the answer of one node."""
         async with self._scraping:
-            asked = (self._try_ask(request, cell.number) for cell in self._gateway.upstreams)
+            here, elsewhere = self._cells_here()
+            asked = (self._try_ask(request, number) for number in here)
             parts = [part for part in await request.unless_gone(_all(asked)) if part is not None]
-            if (refusal := refused(parts)) is not None:
+            if (refusal := refused(parts or await self._judged(request, elsewhere))) is not None:
                 return refusal.to_client(request)
             if prefers_json(request.headers.get(b"accept", b"")):
                 return Answer(await _as_json(parts))
             texts = [(b"%d" % part.cell, part.body) for part in parts]
             texts.append((OWN, await as_text(self._families())))
             return Answer(await _as_text(texts), content_type=_TEXT)
+
+    def _cells_here(self) -> tuple[list[int], list[int]]:
+        """The cells of this node, and those of other nodes. All are here without a cluster."""
+        known = None if self._gateway.cluster is None else self._gateway.cluster.read()
+        cells = range(len(self._gateway.upstreams))
+        elsewhere = [] if known is None else [cell for cell in cells if known.is_elsewhere(cell)]
+        return [cell for cell in cells if cell not in elsewhere], elsewhere
+
+    async def _judged(self, request: Request, cells: Iterable[int]) -> list[Part]:
+        """The answer of the first of these cells that answers: it says whether the key may have metrics at all."""
+        for number in cells:
+            if (part := await request.unless_gone(self._try_ask(request, number))) is not None:
+                return [part]
+        return []
 
     async def _try_ask(
         self, request: Request, number: int, target: bytes | None = None, patience_s: float | None = None

@@ -19,7 +19,8 @@ from typing import Any, Final
 #: Bytes that may wait to be sent on a connection. Above that, its other side is not read.
 MAX_UNSENT_BYTES: Final = 64 * 1024
 _LENGTH_BYTES: Final = 4
-_END: Final = bytes(_LENGTH_BYTES)
+#: What a side sends that is closed.
+END: Final = bytes(_LENGTH_BYTES)
 #: Larger pieces are not copied to be sent with their length.
 _MAX_COPIED: Final = 16 * 1024
 #: A node that answers nothing is noticed after about these seconds, also by a connection that only waits.
@@ -182,7 +183,7 @@ class Link(Side):
         if not self.sent_end:
             self.sent_end = True
             self._count(0, _LENGTH_BYTES)
-            self.transport.write(_END)
+            self.transport.write(END)
 
 
 def pair(one: Side, two: Side) -> None:

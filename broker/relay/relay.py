@@ -24,7 +24,7 @@ from broker.cells import CONNECTED, MAX_LINE_BYTES, Kind, Wanted, line_of, wante
 from broker.cluster import RENEW_S, Address, LinkError, LinkTls, Owner, OwnersFile
 from broker.net import HandshakeQueue, TlsListener
 from broker.relay.counts import Counts, write_counts
-from broker.relay.pipe import Link, Local, pair
+from broker.relay.pipe import END, Link, Local, pair
 from broker.settings import is_loopback
 
 if TYPE_CHECKING:
@@ -351,8 +351,11 @@ class Accepted(Link):
             line, _, rest = self._line.partition(b"\n")
             self._end_line()
             self.hold()
-            if rest:
-                # Nothing is sent before the answer to the line.
+            if rest == END:
+                # The process that wanted the cell has given up meanwhile. That is no fault of its node.
+                self.transport.abort()
+            elif rest:
+                # Nothing else is sent before the answer to the line.
                 self._refuse()
             else:
                 self._relay.start(self._relay.serve(self, line))

@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING, Any
 from storage import NotReady, ShuttingDown, StorageFailed
 
 if TYPE_CHECKING:
+    from broker.cells import Cells
     from storage import Engine
 
 
-def check(engine: Engine, *, stopping: bool) -> int:
-    """The number of topics, if the broker is ready. Raises ShuttingDown, NotReady, StorageFailed (with the shards)."""
+def check(engine: Engine, cells: Cells | None = None, *, stopping: bool) -> int:
+    """The number of topics, if the broker is ready. A cell is not ready before other cells can call it: requests for
+    several cells would fail. Raises ShuttingDown, NotReady, StorageFailed (with the shards)."""
     if stopping:
         raise ShuttingDown
-    if not engine.ready:
+    if not engine.ready or (cells is not None and not cells.accepts_calls):
         raise NotReady(replay_progress=engine.recovery_progress)
     failed = engine.failed_shards
     if failed:

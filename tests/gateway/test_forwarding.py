@@ -54,6 +54,15 @@ async def test_lists_of_all_cells_are_merged_page_by_page(tmp_path: Path) -> Non
         assert (await client.get("/topics")).json() == names
 
 
+async def test_a_cell_is_ready_when_other_cells_can_call_it(tmp_path: Path) -> None:
+    async with cells(tmp_path) as made, client_of(made) as client:
+        assert (await client.get("/v0/ready")).status_code == 200
+        assert made.brokers[1].cells is not None
+        await made.brokers[1].cells.stop()
+        answer = await client.get("/v0/ready")
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "not_ready")
+
+
 async def test_status_covers_all_cells(tmp_path: Path) -> None:
     async with cells(tmp_path) as made, client_of(made) as client:
         made.gateway.restarts = {"cell-01": 2, "gateway-00": 1}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -105,6 +106,28 @@ async def test_the_answers_name_nodes_owners_and_addresses(tmp_path: Path) -> No
         metrics = (await client.get("/v0/metrics")).text
         for line in ("takeovers_total{C} 3", "handovers_total{C} 2", 'cells_lost_total{C,reason="fenced"} 1'):
             assert f"topics_cluster_{line}".replace("C}", 'cell="gateway"}').replace("C,", 'cell="gateway",') in metrics
+
+
+async def test_each_cell_is_in_the_metrics_of_one_node(tmp_path: Path) -> None:
+    def cells_in(text: str) -> list[str]:
+        return re.findall(r'^topics_ready\{cell="(\w+)"\}', text, re.MULTILINE)
+
+    async with nodes(tmp_path, 3) as made, client_of(made.nodes[0]) as first, client_of(made.nodes[1]) as second:
+        assert cells_in((await first.get("/v0/metrics")).text) == ["0", "2", "gateway"]
+        assert cells_in((await second.get("/v0/metrics")).text) == ["1", "gateway"]
+        found = (await second.get("/v0/metrics", headers={"accept": "application/json"})).json()["metrics"]
+        assert {sample["labels"]["cell"] for family in found for sample in family["samples"]} == {"1"}
+        await made.move(1, 0)
+        assert cells_in((await first.get("/v0/metrics")).text) == ["0", "1", "2", "gateway"]
+        assert cells_in((await second.get("/v0/metrics")).text) == ["gateway"]
+
+
+async def test_a_node_without_cells_also_needs_a_key_for_its_metrics(tmp_path: Path) -> None:
+    async with nodes(tmp_path, 1, api_keys="k" * 32 + ":read") as made, client_of(made.nodes[1]) as client:
+        assert (await client.get("/v0/metrics")).status_code == 401
+        answer = await client.get("/v0/metrics", headers={"authorization": "Bearer " + "k" * 32})
+        assert answer.status_code == 200
+        assert "topics_cluster_nodes" in answer.text
 
 
 async def test_a_cell_that_waits_or_recovers_says_so(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from broker.cluster import LinkError, LinkTls, from_files, from_secret
 from broker.cluster.link import LIFETIME, RENEW_S
 from broker.relay import Relay
 from broker.relay import relay as limits
+from broker.relay.pipe import END
 from broker.settings import is_loopback
 from tests.support.relays import SET_ID, RelayNode, running
 
@@ -181,6 +182,16 @@ async def test_a_plain_port_refuses_what_is_no_first_line() -> None:
         for sent in (b"GET /v0/health HTTP/1.1\r\nhost: x\r\n\r\n", b"x" * 1000, LINE + b"more"):
             assert await Stranger(node).answer(sent) == b""
         await until(lambda: node.relay.counts.refused == {"first_line": 3})
+
+
+async def test_a_process_that_gives_up_before_it_is_connected_is_no_stranger() -> None:
+    """Its node sends that it has closed its side, which may arrive with the first line."""
+    node = RelayNode("one")
+    async with running(node):
+        await node.serve(0, echo)
+        assert await Stranger(node).answer(LINE + END) == b""
+        assert node.relay.counts.refused == {}
+        await until(lambda: node.relay.counts.incoming == 0)
 
 
 @pytest.mark.parametrize("first", [b"", b"\x16\x03\x01"])

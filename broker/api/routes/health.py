@@ -68,5 +68,5 @@ operations.extend((_health("/v0/health", "get_health"), _health("/healthz")))
 @operations.get("/readyz", PROBE, always=True, documented=False)
 async def get_readiness(current: Current) -> ReadyAnswer:
     broker = current.broker
-    topics = readiness.check(broker.engine, stopping=broker.stopping)
+    topics = readiness.check(broker.engine, broker.cells, stopping=broker.stopping)
     return ReadyAnswer(status="ready", wal_replay_complete=True, topics=topics)
