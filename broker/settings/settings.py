@@ -180,7 +180,9 @@ class Settings(StorageSettings):
         description="Secret of 32 characters or more that all nodes of a cluster share; it makes their certificates.",
     )
     put_interval_ms: Count = Field(
-        100, description="In a cluster: the least time between two writes of a cell to the bucket; 0 = none."
+        100,
+        description="In a cluster: the least time between two writes of a cell to the bucket, unless 128 KiB wait; "
+        "0 = none.",
     )
     cluster_disk_lag_ms: Annotated[int, Field(ge=1)] = Field(
         1000,

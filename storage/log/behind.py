@@ -2,7 +2,8 @@
 
 Meanwhile the writer continues, and acknowledges writes that need no sync. One sync is in progress at a time. It covers
 everything written before it began; later writes that need a sync wait for the next one. Syncs begin at least
-`interval_ms` apart, except when the writer waits for one.
+`interval_ms` apart, except when the writer waits for one, or when FULL_BYTES are written: an object costs the same
+whatever its size, so waiting saves money for small ones only.
 
 Outcomes have the same order as without this: a submission is reported after the earlier ones of its log that wait. A
 refused submission is reported after everything before it, and before everything after it.
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 import structlog
 
@@ -23,6 +24,10 @@ from storage.log.submission import Submission
 from storage.platform import Clock
 
 _log = structlog.get_logger("storage")
+
+
+#: With so many bytes, a sync does not wait for the interval.
+FULL_BYTES: Final = 128 * 1024
 
 
 class PutLater(Protocol):
@@ -46,6 +51,8 @@ class Synced(Protocol):
     def end_sync(self, error: OSError | None) -> None: ...
 
     def is_synced(self) -> bool: ...
+
+    def unsynced_bytes(self) -> int: ...
 
     def stop_for(self, error: Exception) -> None: ...
 
@@ -107,7 +114,7 @@ class Behind:
 
     def want(self) -> None:
         """Sync what is written, soon."""
-        if self._wanted:
+        if self._wanted and not self._is_full():
             return
         self._wanted = True
         if self._defer is None:
@@ -149,10 +156,13 @@ class Behind:
             self._push()
 
     def _left_ns(self) -> int:
-        """How long the next sync has to wait; one without anything to write need not."""
-        if self._hurry or self._log.is_synced():
+        """How long the next sync has to wait; one without anything to write, or with much, need not."""
+        if self._hurry or self._log.is_synced() or self._is_full():
             return 0
         return self._last_ns + self._interval_ns - self._clock.monotonic_ns()
+
+    def _is_full(self) -> bool:
+        return self._log.unsynced_bytes() >= FULL_BYTES
 
     def _push_if_wanted(self) -> None:
         if self._wanted:

@@ -899,6 +899,10 @@ class ShardLog:
         """As `storage.log.behind.Synced`."""
         return self._active is None or self._synced == self._end
 
+    def unsynced_bytes(self) -> int:
+        """As `storage.log.behind.Synced`."""
+        return 0 if self._active is None else self._end - self._synced
+
     def begin_sync(self) -> Callable[[], None] | None:
         """As `storage.log.behind.Synced`."""
         self._syncing_since_ns = self._wanted_since_ns or self.dirty_since_ns
