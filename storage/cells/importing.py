@@ -10,6 +10,9 @@ a start and a stop.
 The object `cluster` is created last. A run that was interrupted leaves cells that no node starts on; the command then
 says how to go on.
 
+Before the first cell is copied, the directory gets the file MOVED, with which no broker starts there: it would take
+writes that the cluster does not see. A run that fails takes it away, if no cluster can be there.
+
 Source: docs/cluster.md#from-one-machine-and-back.
 """
 
@@ -33,7 +36,10 @@ from storage.bucket import (
     Manifest,
     NoCluster,
     Slots,
+    Steps,
     begin_cell,
+    check_clock,
+    delete,
     found,
     get_patiently,
     keys,
@@ -41,6 +47,8 @@ from storage.bucket import (
     probe,
     put_base,
     read_cluster,
+    show_first,
+    sign,
 )
 from storage.cells.founding import Progress, cell_name
 from storage.cells.owner import BucketObjects
@@ -49,6 +57,7 @@ from storage.errors import OpenError
 from storage.log import split
 from storage.options import Options
 from storage.platform import (
+    FileSystem,
     PosixFileSystem,
     SystemClock,
     cell_folder,
@@ -56,6 +65,7 @@ from storage.platform import (
     new_format,
     open_set,
     read_set,
+    replace_file,
     take_lock,
 )
 from storage.state import COLD
@@ -85,8 +95,9 @@ async def import_directory(
 ) -> Imported:
     """Make a cluster of the data directory or set `root`, on which no broker runs.
 
-    Raises OpenError, AlreadyLocked, StoreRefused, Unanswered, GivenUp, OSError and the errors of a start. No cluster is
-    there then, and the directory is as after a start.
+    Raises OpenError, AlreadyLocked, StoreRefused, ClockWrong, Unanswered, GivenUp, OSError and the errors of a start.
+    No cluster is there then, and the directory is as after a start. If the store does not answer the last request,
+    there may be a cluster, and the directory has the file MOVED.
     """
     fs, nonce = PosixFileSystem(), secrets.token_hex(16)
     set_ = read_set(fs, root)
@@ -95,6 +106,7 @@ async def import_directory(
     cells = 1 if set_ is None else set_.cells
     lock = None if set_ is None else take_lock(fs, root)
     topics = records = copied = 0
+    mark = _Mark(fs, root, location)
     try:
         if set_ is not None:
             open_set(fs, root, cells)
@@ -102,16 +114,19 @@ async def import_directory(
             progress("checking the store", 0, 1)
             _refuse_used(driver, location, cells)
             probe(lambda: open_store(location), "probe", nonce)
+            _check_clock(driver, nonce)
             for cell in range(cells):
                 progress("copying cells", cell, cells)
                 folder = root if set_ is None else cell_folder(root, cell)
-                importer = _Cell(driver, cell_name(cell), nonce, folder)
+                importer = _Cell(driver, cell_name(cell), nonce, folder, mark.put)
                 await importer.run(Options(cell=cell, cells=cells) if set_ is not None else Options())
                 topics, records = topics + importer.topics, records + importer.records
                 copied += importer.copied_bytes
             progress("copying cells", cells, cells)
+            mark.stays = True  # an answer may be lost
             made = driver.run(found(location, uuid.uuid4().hex, cells))
     finally:
+        mark.remove_if_failed()
         if lock is not None:
             lock.release()
     return Imported(
@@ -139,20 +154,61 @@ def _refuse_used(driver: Driver, location: Location, cells: int) -> None:
         raise OpenError(f"{there.url} is a cluster of {there.cells} cells already. Use another prefix.")
 
 
+def _check_clock(driver: Driver, nonce: str) -> None:
+    """The engines start here, and would expire what is not due. Raises ClockWrong, Unanswered."""
+
+    clock = SystemClock()
+
+    def steps() -> Steps[None]:
+        yield from show_first("import", nonce)
+        try:
+            yield from check_clock(sign(nonce), lambda: clock.wall_ns() / 1e9)
+        finally:
+            yield from delete(sign(nonce))
+
+    driver.run(steps())
+
+
+class _Mark:
+    """The file MOVED of a directory."""
+
+    def __init__(self, fs: FileSystem, root: str, location: Location) -> None:
+        self._fs = fs
+        self._root = root
+        self._location = location
+        self._is_there = False
+        #: Also if the import fails from now on.
+        self.stays = False
+
+    def put(self) -> None:
+        """While the lock of the directory is held. Durable on return."""
+        if not self._is_there:
+            self._is_there = True
+            replace_file(self._fs, self._root, layout.MOVED, f"{self._location}\n".encode())
+
+    def remove_if_failed(self) -> None:
+        if self._is_there and not self.stays:
+            self._fs.unlink(layout.join(self._root, layout.MOVED))
+            self._fs.sync_dir(self._root)
+
+
 class _Cell:
     """Copies one engine."""
 
-    def __init__(self, driver: Driver, name: str, nonce: str, folder: str) -> None:
+    def __init__(self, driver: Driver, name: str, nonce: str, folder: str, mark: Callable[[], None]) -> None:
+        """`mark` is called when the engine holds the lock of its directory."""
         self._driver = driver
         self._name = name
         self._nonce = nonce
         self._folder = folder
+        self._mark = mark
         self.topics = self.records = self.copied_bytes = 0
 
     async def run(self, options: Options) -> None:
         options = msgspec.structs.replace(options, wal_shards=1, segment_pack_bytes=0)
         async with Engine.open(self._folder, options) as engine:
             self._refuse_cold(engine)
+            self._mark()
             self.topics = len(engine.catalog.topics)
             self.records = sum(topic.log.count for topic in engine.catalog.topics.values())
             self._driver.run(begin_cell(self._name, Candidate("import", self._nonce), new_format(shards=1)))

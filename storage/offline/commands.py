@@ -14,7 +14,7 @@ import structlog
 
 from storage.backup import Summary
 from storage.backup.restoring import Restored, restore
-from storage.bucket import GivenUp, StoreRefused, Unanswered
+from storage.bucket import ClockWrong, GivenUp, StoreRefused, Unanswered
 from storage.cells.adopting import Adopted
 from storage.cells.backing_up import back_up_set, is_backup_of_set, restore_set
 from storage.cells.exporting import Exported
@@ -101,6 +101,9 @@ def run(arguments: argparse.Namespace) -> int:
     except AlreadyLocked as error:
         hint = "" if arguments.command != "backup" else " For a running broker, use `topics backup BACKUP`."
         return _complain(progress, arguments, error.message + hint, "in_use", WRONG)
+    except ClockWrong as error:
+        message = f"The clock of this machine is wrong, and would expire records: {error}. Set it (NTP)."
+        return _complain(progress, arguments, message, "clock", WRONG)
     except (StoreRefused, Unanswered, GivenUp) as error:
         message = str(error) if isinstance(error, StoreRefused) else f"The store does not answer ({error})"
         return _complain(progress, arguments, f"{message}.", "store", WRONG)

@@ -19,7 +19,7 @@ import xxhash
 
 from storage.errors import MetadataLost, OpenError, UnsupportedFormat
 from storage.platform import layout
-from storage.platform.directory import ensure_dir, replace_file
+from storage.platform.directory import ensure_dir, refuse_moved, replace_file
 from storage.platform.filesystem import FileSystem
 
 CELLS_FILE: Final = "cells.json"
@@ -89,6 +89,7 @@ def open_set(fs: FileSystem, root: str, cells: int) -> CellSet:
     raises the errors of `read_set`.
     """
     found = read_set(fs, root)
+    refuse_moved(fs, root)
     if found is None:
         _refuse_half_a_set(fs, root)
         if fs.is_dir(root) and fs.exists(layout.join(root, layout.FORMAT)):

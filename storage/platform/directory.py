@@ -183,6 +183,19 @@ class ShardTrust:
 _NONE_OF_ITS_OWN = 10**16
 
 
+def refuse_moved(fs: FileSystem, root: str) -> None:
+    """Raises OpenError if the data of this directory or set was imported into a cluster."""
+    path = layout.join(root, layout.MOVED)
+    if not fs.exists(path):
+        return
+    with contextlib.closing(fs.open(path, write=False)) as file:
+        url = file.pread(4096, 0).decode("utf-8", "replace").strip()
+    raise OpenError(
+        f"{root} was imported into the cluster at {url}, which would not see what is written here. Start the nodes of "
+        f"the cluster. If the import was interrupted, or if you want to go on here without the cluster, delete {path}."
+    )
+
+
 def open_format(fs: FileSystem, root: str, wanted_shards: int) -> Format:
     """Read FORMAT, or write it into a new directory. Raises UnsupportedFormat, OpenError."""
     if wanted_shards and not 1 <= wanted_shards <= MAX_SHARDS:
@@ -193,6 +206,7 @@ def open_format(fs: FileSystem, root: str, wanted_shards: int) -> Format:
             f"A restore into {root} was not completed ({layout.RESTORING} is there), so this is no whole data "
             "directory. Empty it and restore again."
         )
+    refuse_moved(fs, root)
     if not fs.exists(path):
         return _create(fs, root, wanted_shards)
     file = fs.open(path, write=False)

@@ -1,7 +1,7 @@
 """File names in a data directory, and nothing else.
 
 DATA_DIR/
-  .lock  FORMAT  RESTORING
+  .lock  FORMAT  RESTORING  MOVED
   meta/snapshot-<n, 16 digits>.bin  meta/reserve  meta/cold-store
   wal/CURRENT, wal-<n, 16 digits>.log, reserve            when there is 1 shard
   wal/shard-NN/CURRENT, wal-<n>.log, reserve              when there are more
@@ -26,6 +26,9 @@ RESERVE = "reserve"
 COLD_STORE = "cold-store"
 #: This file exists until a restore is complete. While it exists, no engine may start in the directory.
 RESTORING = "RESTORING"
+#: The address of the cluster that has the data of this directory since an import. While it exists, no engine may start
+#: in the directory: the cluster would not see what it writes.
+MOVED = "MOVED"
 #: In meta/: the part of the log whose statements about segments do not hold here.
 LAID_OUT = "laid-out"
 TMP_SUFFIX = ".tmp"

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from storage import Durability, NewRecord, ReadQuery, TagMatch, TopicConfig
-from storage.bucket import Candidate, Driver, Location, keys, read_cluster
+from storage.bucket import Candidate, ClockWrong, Driver, Location, keys, read_cluster
 from storage.cells.exporting import Exported, export_cluster
 from storage.cells.importing import import_directory
 from storage.cells.making import make_set
@@ -21,7 +21,7 @@ from storage.cells.stopped import ClusterDamaged, ClusterInUse
 from storage.engine import Engine
 from storage.errors import OpenError
 from storage.options import Options
-from storage.platform import PosixFileSystem, SystemClock, cell_folder
+from storage.platform import PosixFileSystem, SystemClock, cell_folder, layout, open_set
 from storage.records import CompressionType, TopicType
 from tests.support.memory_bucket import MemoryBucket
 
@@ -122,8 +122,12 @@ async def test_a_directory_becomes_a_cluster_and_a_directory_again(tmp_path: Pat
     assert (back.cells, back.crashed, back.cluster_id) == (1, [], done.cluster_id)
     async with Engine.open(back.directory, SMALL) as engine:
         await check(engine, made)
-    # The directory that was imported is still one, as it was.
+    # The cluster would not see what is written to the directory. It is still one, as it was, for who wants it.
     made.heads["disk"] = 7
+    with pytest.raises(OpenError, match="was imported into the cluster at s3://bucket/one"):
+        async with Engine.open(root, SMALL):
+            pass
+    (tmp_path / "data" / layout.MOVED).unlink()
     async with Engine.open(root, msgspec.structs.replace(SMALL, wal_shards=shards)) as engine:
         await check(engine, made)
 
@@ -138,6 +142,8 @@ async def test_a_set_of_cells_becomes_a_cluster_and_a_set_again(tmp_path: Path) 
         await engine.append("more", [record(1)])
         topic_id = engine.topic("more").log.topic_id
     assert (await import_directory(root, HERE, open_store=opener(bucket))).cells == 2
+    with pytest.raises(OpenError, match="was imported into the cluster"):
+        open_set(PosixFileSystem(), root, 2)
     async with owned(bucket, tmp_path / "node-0", 0, 2) as first, owned(bucket, tmp_path / "node-1", 1, 2) as second:
         await check(first.engine, made)
         assert second.engine.topic("more").log.topic_id == topic_id
@@ -164,6 +170,26 @@ async def test_what_is_used_already_is_not_imported_into(tmp_path: Path) -> None
     del bucket.objects[keys.CLUSTER]
     with pytest.raises(OpenError, match="an import that was interrupted"):
         await import_directory(root, HERE, open_store=opener(bucket))
+
+
+def files_in(folder: Path) -> dict[Path, bytes]:
+    return {each: each.read_bytes() for each in folder.rglob("*") if each.is_file()}
+
+
+async def test_an_import_with_a_wrong_clock_expires_nothing(tmp_path: Path) -> None:
+    class Old(MemoryBucket):
+        def stored_at(self, key: str) -> float | None:
+            found = super().stored_at(key)
+            return None if found is None else found - 3600
+
+    root = str(tmp_path / "data")
+    async with Engine.open(root, SMALL) as engine:
+        await fill(engine)
+    before, bucket = files_in(tmp_path), Old()
+    with pytest.raises(ClockWrong):
+        await import_directory(root, HERE, open_store=opener(bucket))
+    assert files_in(tmp_path) == before
+    assert bucket.objects == {}
 
 
 class Killed(Exception):
@@ -203,7 +229,11 @@ async def test_no_node_starts_on_an_import_that_was_killed(tmp_path: Path, after
             await import_directory(root, HERE, open_store=lambda _, dying=dying: dying)
         except Killed:
             driver = Driver(bucket, SystemClock())
-            if not (after and keys.CLUSTER in bucket.objects):
+            is_cluster = keys.CLUSTER in bucket.objects
+            mark = tmp_path / "data" / layout.MOVED
+            assert mark.exists() or not is_cluster, "a broker would start on a directory that a cluster has taken over"
+            mark.unlink(missing_ok=True)
+            if not (after and is_cluster):
                 with pytest.raises(OpenError):
                     driver.run(read_cluster(HERE))
             driver.close()
