@@ -757,15 +757,20 @@ class JsonElements(NamedTuple):
     names: JsonColumn
 
 
-def json_members(buffer: Buffer, starts: Buffer, ends: Buffer, names: Sequence[bytes]) -> JsonMembers:
+def json_members(
+    buffer: Buffer, starts: Buffer, ends: Buffer, names: Sequence[bytes], *, sure: bool = False
+) -> JsonMembers:
     """Find these members in the JSON text of each row; rows are from `starts` to `ends` (u64) of the buffer.
 
     A row that is not JSON by RFC 8259, not UTF-8, or nested more than 1024 deep, is of kind NONE. Nothing is found in
     a row that is not an object. If a name is there twice, the last member counts.
 
+    `sure`: each row begins with JSON that was checked before, so members that are not requested are skipped without a
+    check. A row with something behind its JSON is still of kind NONE. Other rows may be of any kind.
+
     Raises ValueError if a row lies outside the buffer, or a name has more than 1024 bytes. Names must differ.
     """
-    kinds, *columns = _code.json_members(buffer, starts, ends, names)
+    kinds, *columns = _code.json_members(buffer, starts, ends, names, sure)
     count = len(kinds)
     return JsonMembers(kinds, [JsonColumn._make(_parts(columns, at * count, count)) for at in range(len(names))])
 

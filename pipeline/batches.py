@@ -145,7 +145,7 @@ def from_frames(frames: Frames, topic: str, partition: int, shape: Shape, tally:
     if not len(odd):
         if shape.wants("value"):
             values = _column(data, starts, ends)
-        texts = Texts(data, starts.astype(np.uint64), ends.astype(np.uint64), np.ones(len(frames), np.bool_))
+        texts = _texts_of(data, starts, ends, sure=not binary.any())
     else:
         bodies.values[:] = pieces(data, starts, ends)
         for index, body in zip(odd.tolist(), pieces(data, frames.bodies[odd], frames.ends[odd]), strict=True):
@@ -186,7 +186,7 @@ def _only_values(
         return None
     if shape.create_time and shape.wants("timestamp"):
         return None
-    texts = Texts(data, starts.astype(np.uint64), ends.astype(np.uint64), np.ones(len(frames), np.bool_))
+    texts = _texts_of(data, starts, ends, sure=True)
     if not len(frames) or not parse(values, texts.first()).is_json:
         return None
     parsed = parse(values, texts)
@@ -198,6 +198,10 @@ def _only_values(
 
     stored = _Stored(frames.seqs, frames.stamps, nodes, nodes, None, _Bodies(0))
     return _batch(stored, texts, topic, partition, shape, tally, parsed)
+
+
+def _texts_of(data: bytes, starts: Array, ends: Array, *, sure: bool) -> Texts:
+    return Texts(data, starts.astype(np.uint64), ends.astype(np.uint64), np.ones(len(starts), np.bool_), sure)
 
 
 def _more_than_data(data: bytes, frames: Frames, binary: Array) -> Array:

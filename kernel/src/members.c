@@ -190,6 +190,87 @@ static uint8_t value(Text *text, size_t most, Piece *piece)
     return *begin == '{' ? JSON_OBJECT : JSON_ARRAY;
 }
 
+/* -- text that is known to be JSON ----------------------------------------------------------------------------------- */
+
+/* Marks the quotes and backslashes of a string. The lowest mark is right. */
+static inline uint64_t borders(uint64_t eight)
+{
+    const uint64_t ones = 0x0101010101010101ULL, highs = 0x8080808080808080ULL;
+    uint64_t quote = eight ^ (ones * '"'), backslash = eight ^ (ones * '\\');
+    return (((quote - ones) & ~quote) | ((backslash - ones) & ~backslash)) & highs;
+}
+
+/* As `string`, without a look at what is in it. */
+static uint8_t leap_string(Text *text, Piece *inside)
+{
+    uint8_t kind = JSON_TEXT;
+    const uint8_t *begin = text->at;
+    for (;;) {
+        while (text->end - text->at >= 8) {
+            uint64_t marks = borders(load64(text->at));
+            text->at += marks ? __builtin_ctzll(marks) / 8 : 8;
+            if (marks) break;
+        }
+        if (text->at == text->end) return JSON_NONE;
+        uint8_t byte = *text->at++;
+        if (byte == '"') {
+            *inside = piece_of(begin, (size_t)(text->at - begin) - 1);
+            return kind;
+        }
+        if (byte == '\\') {
+            if (text->at == text->end) return JSON_NONE;
+            text->at++;
+            kind = JSON_ESCAPED;
+        }
+    }
+}
+
+/* As `skip_rest`, by the brackets alone. */
+static bool leap_rest(Text *text, size_t most)
+{
+    size_t depth = 1;
+    Piece unused;
+    if (most < 1) return false;
+    while (text->at < text->end) {
+        uint8_t byte = *text->at++;
+        if (byte == '"') {
+            if (leap_string(text, &unused) == JSON_NONE) return false;
+        } else if (byte == '{' || byte == '[') {
+            if (depth++ == most) return false;
+        } else if (byte == '}' || byte == ']') {
+            if (--depth == 0) return true;
+        }
+    }
+    return false;
+}
+
+/* Past any value, with the spaces before it. */
+static bool leap(Text *text, size_t most)
+{
+    Piece unused;
+    skip_spaces(text);
+    if (text->at == text->end) return false;
+    const uint8_t *begin = text->at;
+    uint8_t first = *begin;
+    if (first == '"' || first == '{' || first == '[') {
+        text->at++;
+        return first == '"' ? leap_string(text, &unused) != JSON_NONE : leap_rest(text, most);
+    }
+    while (text->at < text->end && *text->at > ' ' && *text->at != ',' && *text->at != '}' && *text->at != ']') text->at++;
+    return text->at != begin;
+}
+
+/* As `name`. */
+static uint8_t leap_name(Text *text, Piece *piece)
+{
+    skip_spaces(text);
+    if (!next_is(text, '"')) return JSON_NONE;
+    uint8_t kind = leap_string(text, piece);
+    if (kind == JSON_NONE) return JSON_NONE;
+    skip_spaces(text);
+    return next_is(text, ':') ? kind : JSON_NONE;
+}
+
 /* -- members --------------------------------------------------------------------------------------------------------- */
 
 typedef struct {
@@ -242,8 +323,9 @@ static void forget(Found *found, size_t row, size_t names)
     }
 }
 
-/* The members of one row. The kind of its value; JSON_NONE: it is not JSON. */
-static uint8_t members(Text text, size_t row, Names *names, Found *found)
+/* The members of one row. The kind of its value; JSON_NONE: it is not JSON. `sure`: it is known to be JSON, and may have
+ * something behind it: members without a name are not looked into. */
+static uint8_t members(Text text, size_t row, bool sure, Names *names, Found *found)
 {
     Piece piece = piece_of(text.at, 0);
     skip_spaces(&text);
@@ -258,9 +340,13 @@ static uint8_t members(Text text, size_t row, Names *names, Found *found)
         skip_spaces(&text);
         if (next_is(&text, '}')) break;
         if (!first && !next_is(&text, ',')) return JSON_NONE;
-        uint8_t kind = name(&text, &piece);
+        uint8_t kind = sure ? leap_name(&text, &piece) : name(&text, &piece);
         if (kind == JSON_NONE) return JSON_NONE;
         size_t at = kind == JSON_TEXT ? find_name(names, piece) : find_escaped(names, piece);
+        if (sure && at == SIZE_MAX) {
+            if (!leap(&text, JSON_DEPTH - 1)) return JSON_NONE;
+            continue;
+        }
         kind = value(&text, JSON_DEPTH - 1, &piece);
         if (kind == JSON_NONE) return JSON_NONE;
         if (at != SIZE_MAX) note(found, at * found->rows + row, found->buffer, piece, kind);
@@ -330,13 +416,14 @@ PyObject *outside(size_t row)
     return PyErr_Format(PyExc_ValueError, "span %zu lies outside the buffer", row);
 }
 
-/* (buffer, starts, ends, names) -> (kinds, starts, ends, kinds of members) */
+/* (buffer, starts, ends, names, sure) -> (kinds, starts, ends, kinds of members) */
 KERNEL_FUNCTION(kernel_json_members)
 {
     (void)module;
     Spans spans;
     Names names = {NULL, 0, 0};
-    if (!takes("json_members", count, 4) || !hold_spans(args[0], args[1], args[2], &spans)) return NULL;
+    uint64_t sure;
+    if (!takes("json_members", count, 5) || !number_of(args[4], 1, &sure) || !hold_spans(args[0], args[1], args[2], &spans)) return NULL;
     PyObject *tuple = hold_names(args[3], &names), *result = NULL, *columns[4] = {NULL, NULL, NULL, NULL};
     if (tuple == NULL) {
         let_go_spans(&spans);
@@ -359,7 +446,7 @@ KERNEL_FUNCTION(kernel_json_members)
         }
         Text text = {piece.at, piece.at + piece.size};
         forget(&found, row, names.count);
-        uint8_t kind = members(text, row, &names, &found);
+        uint8_t kind = members(text, row, sure != 0, &names, &found);
         if (kind == JSON_NONE) forget(&found, row, names.count);
         outs[0].at[row] = kind;
     }
@@ -377,8 +464,8 @@ done:
 /* -- elements -------------------------------------------------------------------------------------------------------- */
 
 /* The elements of one array, or the members of one object, from number `at` on; `found` NULL: only counts them.
- * SIZE_MAX: it is neither. */
-static size_t elements(Text text, size_t at, const uint8_t *buffer, Found *found, Found *names)
+ * SIZE_MAX: it is neither, or has more than `most` (the buffer may be one that another thread writes to). */
+static size_t elements(Text text, size_t at, size_t most, const uint8_t *buffer, Found *found, Found *names)
 {
     Piece piece = piece_of(text.at, 0), key = piece;
     uint8_t key_kind = JSON_NONE;
@@ -389,7 +476,7 @@ static size_t elements(Text text, size_t at, const uint8_t *buffer, Found *found
     for (;; seen++) {
         skip_spaces(&text);
         if (next_is(&text, is_object ? '}' : ']')) break;
-        if (seen && !next_is(&text, ',')) return SIZE_MAX;
+        if (seen == most || (seen && !next_is(&text, ','))) return SIZE_MAX;
         if (is_object && (key_kind = name(&text, &key)) == JSON_NONE) return SIZE_MAX;
         uint8_t kind = value(&text, JSON_DEPTH - 1, &piece);
         if (kind == JSON_NONE) return SIZE_MAX;
@@ -425,7 +512,7 @@ KERNEL_FUNCTION(kernel_json_elements)
             break;
         }
         Text text = {piece.at, piece.at + piece.size};
-        size_t seen = elements(text, 0, spans.buffer.piece.at, NULL, NULL);
+        size_t seen = elements(text, 0, SIZE_MAX, spans.buffer.piece.at, NULL, NULL);
         if (seen == SIZE_MAX) seen = 0;
         store64(outs[0].at + row * 8, seen);
         total += seen;
@@ -447,7 +534,7 @@ KERNEL_FUNCTION(kernel_json_elements)
         Piece piece;
         if (seen == 0 || !span_at(&spans, row, &piece)) continue;
         Text text = {piece.at, piece.at + piece.size};
-        elements(text, at, spans.buffer.piece.at, &found, &keys);
+        elements(text, at, seen, spans.buffer.piece.at, &found, &keys);
         at += seen;
     }
     if (released) PyEval_RestoreThread(released);

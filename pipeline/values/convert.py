@@ -86,10 +86,11 @@ def _bytes(numbers: Numbers) -> memoryview:
 
 
 def members_of(
-    data: kernel.Buffer, starts: Numbers, ends: Numbers, fields: Sequence[Field]
+    data: kernel.Buffer, starts: Numbers, ends: Numbers, fields: Sequence[Field], *, sure: bool = False
 ) -> tuple[Numbers, list[Pieces]]:
-    """The kinds of the values in the rows, and the pieces of each field."""
-    found = kernel.json_members(data, _bytes(starts), _bytes(ends), [each.name.encode() for each in fields])
+    """The kinds of the values in the rows, and the pieces of each field. `sure`: the rows were checked before."""
+    names = [each.name.encode() for each in fields]
+    found = kernel.json_members(data, _bytes(starts), _bytes(ends), names, sure=sure)
     return np.frombuffer(found.kinds, np.uint8), [pieces_of(data, each) for each in found.members]
 
 

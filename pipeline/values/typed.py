@@ -93,12 +93,14 @@ def value_shape(
 
 
 class Texts(NamedTuple):
-    """JSON texts in a buffer, one a row. `valid`: where there is a value at all."""
+    """JSON texts in a buffer, one a row. `valid`: where there is a value at all. `sure`: each begins with the data of a
+    verified frame, which the log has checked as JSON when it was appended."""
 
     data: kernel.Buffer
     starts: Numbers
     ends: Numbers
     valid: Numbers
+    sure: bool = False
 
     @classmethod
     def of(cls, array: pa.Array) -> Texts:
@@ -110,7 +112,7 @@ class Texts(NamedTuple):
 
     def first(self) -> Texts:
         """Only the first of them."""
-        return Texts(self.data, self.starts[:1], self.ends[:1], self.valid[:1])
+        return self._replace(starts=self.starts[:1], ends=self.ends[:1], valid=self.valid[:1])
 
     def text(self, row: int) -> str:
         """One of them. Bytes that are not text are replaced."""
@@ -136,7 +138,7 @@ class Parsed(NamedTuple):
 def parse(shape: ValueShape, texts: Texts) -> Parsed:
     """The typed columns of these values."""
     fields = [Field(each.member, each.type) for each in shape.columns]
-    kinds, members = members_of(texts.data, texts.starts, texts.ends, fields)
+    kinds, members = members_of(texts.data, texts.starts, texts.ends, fields, sure=texts.sure)
     good = kinds == JsonKind.OBJECT
     arrays: list[pa.Array] = []
     for field, pieces in zip(fields, members, strict=True):

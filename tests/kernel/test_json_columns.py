@@ -88,6 +88,28 @@ def test_members_are_those_that_python_finds(rows: list[tuple[Any, tuple[str, st
             assert kind_of(value[name]) == (JsonKind.TEXT if kind == JsonKind.ESCAPED else kind)
 
 
+@given(st.lists(st.tuples(st.one_of(objects, values.map(json.loads)), spaced, st.booleans()), max_size=5))
+def test_members_of_text_that_is_known_to_be_json_are_the_same(
+    rows: list[tuple[Any, tuple[str, str], bool]],
+) -> None:
+    texts = [json.dumps(value, separators=how, ensure_ascii=ascii).encode() for value, how, ascii in rows]
+    buffer, starts, ends = laid(texts)
+    for names in ([], [b"a"], [name.encode() for name in NAMES]):
+        expected = kernel.json_members(buffer, starts, ends, names)
+        assert kernel.json_members(buffer, starts, ends, names, sure=True) == expected
+
+
+@pytest.mark.parametrize("value", ['{"a":1,"b":[{"x":"]}"}]}', r'{"b":"\\","a":"\""}', "7", '"x"', "[1]", "null", "{}"])
+@pytest.mark.parametrize("behind", [b',"meta":{"a":2}', b",", b"}", b"]", b'"', b"0x", b"\x00"])
+def test_what_is_behind_text_that_is_known_to_be_json_is_noticed(value: str, behind: bytes) -> None:
+    buffer, starts, ends = laid([value.encode() + behind, value.encode() + b" \n"])
+    found = kernel.json_members(buffer, starts, ends, [b"a", b"c"], sure=True)
+    first, second = map(JsonKind, found.kinds)
+    assert first == JsonKind.NONE
+    assert (JsonKind.TEXT if second == JsonKind.ESCAPED else second) == kind_of(json.loads(value))
+    assert pieces(buffer, found.members[0])[0] == (JsonKind.NONE, b"")
+
+
 @given(st.lists(st.one_of(objects, values.map(json.loads)), max_size=5))
 def test_elements_are_those_that_python_finds(rows: list[Any]) -> None:
     buffer, starts, ends = laid([json.dumps(value, separators=(" , ", ":")).encode() for value in rows])
@@ -150,6 +172,7 @@ def test_text_is_nested_at_most_1024_deep(brackets: tuple[bytes, bytes]) -> None
         _, found = members([text])
         assert (found.kinds[0] != JsonKind.NONE) == sound
         buffer, starts, ends = laid([text])
+        assert kernel.json_members(buffer, starts, ends, [b"b"], sure=True).kinds == found.kinds
         assert array("Q", kernel.json_elements(buffer, starts, ends).counts).tolist() == [int(sound)]
 
 
