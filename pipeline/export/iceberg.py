@@ -15,7 +15,6 @@ Source: docs/guides/spark.md#exporting.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import time
 from collections.abc import Iterator
@@ -103,8 +102,15 @@ class IcebergChain(TableChain):
         self._look_back(table)
         if NUMBER not in given:
             return None
-        found = self._manifest(int(given[NUMBER]), given[RUN])
-        if json.loads(given[END]) != found.end:
+        try:
+            number, run, end = int(given[NUMBER]), given[RUN], json.loads(given[END])
+        except (KeyError, ValueError) as error:
+            raise ManifestDamaged(
+                f"The properties {NUMBER}, {RUN} and {END} of {self.uri} are damaged: another tool has changed them. "
+                "Undo that, or export to another --to."
+            ) from error
+        found = self._manifest(number, run)
+        if end != found.end:
             raise ManifestDamaged(
                 f"Manifest {found.number} ends at {found.end}, but the properties of {self.uri} say {given[END]}: the "
                 "table was changed."
@@ -114,7 +120,7 @@ class IcebergChain(TableChain):
     def active(self, table: Any) -> list[Piece]:
         """See `TableChain`. Raises BadOption if another tool has deleted single rows."""
         found: list[Piece] = []
-        for task in table.scan().plan_files():
+        for task in self._planned(table):
             if task.delete_files:
                 raise BadOption(
                     f"Another tool has deleted rows of the Iceberg table {self.uri}: its files alone do not say which "
@@ -202,16 +208,22 @@ class IcebergChain(TableChain):
             return False
         from pyiceberg.exceptions import CommitFailedException
 
-        with contextlib.suppress(CommitFailedException), table.transaction() as step:
-            # If another run has changed the table, it is read again.
-            if retries:
-                step.set_properties({_RETRIES: "0"})
-            if found.added or found.widened:
-                with step.update_schema() as update:
-                    for field in found.widened:
-                        update.update_column(field.name, _iceberg_type(field))
-                    if found.added:
-                        update.union_by_name(pa.schema(found.added))
+        try:
+            with table.transaction() as step:
+                if retries:
+                    step.set_properties({_RETRIES: "0"})
+                if found.added or found.widened:
+                    with step.update_schema() as update:
+                        for field in found.widened:
+                            update.update_column(field.name, _iceberg_type(field))
+                        if found.added:
+                            update.union_by_name(pa.schema(found.added))
+        except CommitFailedException:
+            pass  # another run has changed the table: it is read again
+        except Exception as error:
+            raise StoreRefused(
+                f"The columns of the Iceberg table {self.uri} cannot be changed: {type(error).__name__}."
+            ) from error
         return True
 
     def commit(self, table: Any, manifest: Manifest, last: Manifest | None) -> Exception | None:
@@ -229,16 +241,15 @@ class IcebergChain(TableChain):
         }
         summary = marks | {TOPIC: self.topic, SEQS: json.dumps(seqs)}
         added = [f"{self._root}/{entry.file}" for entry in whole.added]
-        removed = {f"{self._root}/{name}" for name in whole.removed}
+        gone = self._gone(table, whole.removed)
         try:
             self.store.create(names.table_manifest(self.topic, whole.number, whole.run), encode(whole))
             with table.transaction() as step:
                 step.set_properties(marks)
-                if not removed:
+                if not gone:
                     # Also without files: the snapshot makes the commit depend on the one that was read.
                     step.add_files(added, snapshot_properties=summary, check_duplicate_files=False)
                 else:
-                    gone = [task.file for task in table.scan().plan_files() if task.file.file_path in removed]
                     with step.update_snapshot(snapshot_properties=summary).overwrite() as swap:
                         for file in gone:
                             swap.delete_data_file(file)
@@ -273,7 +284,7 @@ class IcebergChain(TableChain):
         candidates = [
             (key, put_s)
             for key, put_s in self.store.list(self.folder)
-            if key not in reached and (names.is_part(key) or key.startswith(f"{self.folder}/metadata/"))
+            if key not in reached and (names.is_part(key) or self._is_metadata(key))
         ]
         gone = [key for key, put_s in [*candidates, *lost] if put_s < now - DAY_S]
         for key in gone:
@@ -298,6 +309,30 @@ class IcebergChain(TableChain):
 
     def _key(self, location: str) -> str:
         return location.removeprefix(f"{self._root}/")
+
+    def _is_metadata(self, key: str) -> bool:
+        """Whether a commit of the library may have left the file. Other tools have files of other kinds there."""
+        return key.startswith(f"{self.folder}/metadata/") and key.endswith((".metadata.json", ".avro"))
+
+    def _planned(self, table: Any) -> list[Any]:
+        """The files that a reader would open, with what is deleted in them."""
+        try:
+            return list(table.scan().plan_files())
+        except Exception as error:
+            raise StoreRefused(f"The Iceberg table {self.uri} cannot be read: {type(error).__name__}.") from error
+
+    def _gone(self, table: Any, removed: list[str]) -> list[Any]:
+        """The files of the table that a compaction replaces. Without one of them, its rows would be there twice."""
+        if not removed:
+            return []
+        wanted = {f"{self._root}/{name}" for name in removed}
+        found = [each for each in self._planned(table) if each.file.file_path in wanted]
+        if len(found) != len(wanted) or any(each.delete_files for each in found):
+            raise StoreRefused(
+                f"{self.uri}: another tool has rewritten files, or deleted rows, that this compaction was to replace. "
+                "Nothing has changed. Run compact again."
+            )
+        return [each.file for each in found]
 
     def _manifest(self, number: int, run: str) -> Manifest:
         key = names.table_manifest(self.topic, number, run)

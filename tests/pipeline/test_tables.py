@@ -333,6 +333,60 @@ def _replace_file(exports: Exports, table: Any, file: str) -> None:
             swap.append_data_file(each)
 
 
+def test_compaction_does_not_repeat_rows_that_another_tool_has_rewritten(
+    broker: SmallSegments, exports: Exports, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.append("overtaken", 40)
+    in_pieces(exports, "overtaken", "iceberg", 40, 10)
+    from pipeline.export import maintenance
+
+    rewrite = maintenance._rewrite  # pyright: ignore[reportPrivateUsage]
+
+    def rewrite_late(*arguments: Any) -> object:
+        done = rewrite(*arguments)
+        chain = exports.chain("overtaken")
+        assert isinstance(chain, TableChain)
+        _replace_file(exports, chain.table(), chain.files()[0].file)
+        return done
+
+    monkeypatch.setattr(maintenance, "_rewrite", rewrite_late)
+    with pytest.raises(StoreRefused, match="another tool has rewritten"):
+        compact(exports.store, "overtaken", version="test")
+    assert [row["value"] for row in read(exports, "overtaken")] == [b'{"n":%d}' % n for n in range(40) if n != 6]
+    monkeypatch.undo()
+    compact(exports.store, "overtaken", version="test")
+    assert [row["value"] for row in read(exports, "overtaken")] == [b'{"n":%d}' % n for n in range(40) if n != 6]
+
+
+def test_properties_that_another_tool_has_damaged_are_an_error(broker: SmallSegments, exports: Exports) -> None:
+    broker.append("damaged", 10)
+    in_pieces(exports, "damaged", "iceberg", 10, 10)
+    chain = exports.chain("damaged")
+    assert isinstance(chain, IcebergChain)
+    for change in ({"topics.end": "{"}, {"topics.number": "many"}):
+        table = chain.table()
+        assert table is not None
+        table.transaction().set_properties(change).commit_transaction()
+        with pytest.raises(ManifestDamaged, match="damaged"):
+            exports.export("damaged", parts=PartSettings(kind="iceberg"))
+
+
+def test_vacuum_leaves_files_of_other_tools(
+    broker: SmallSegments, exports: Exports, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.append("foreign", 10)
+    in_pieces(exports, "foreign", "iceberg", 10, 10)
+    hint, stray = (exports.path(f"foreign/metadata/{name}") for name in ("version-hint.text", "snap-0.avro"))
+    hint.write_text("1")
+    stray.write_bytes(b"of a run that was killed")
+    now = hint.stat().st_mtime + 9 * DAY_S
+    monkeypatch.setattr("pipeline.export.iceberg.time.time", lambda: now)
+    vacuum(exports.store, "foreign", retain_s=7 * DAY_S, now_s=now)
+    assert (hint.exists(), stray.exists()) == (True, False)
+    monkeypatch.undo()
+    assert [row["value"] for row in read(exports, "foreign")] == values(10)
+
+
 def test_a_table_that_was_rolled_back_is_an_error(broker: SmallSegments, exports: Exports) -> None:
     broker.append("back", 20)
     in_pieces(exports, "back", "iceberg", 20, 10)
