@@ -18,7 +18,7 @@ PipelineError
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 
@@ -161,3 +161,25 @@ class AnotherExporter(PipelineError):
 
 class ManifestDamaged(PipelineError):
     """A manifest is invalid."""
+
+
+#: What the full names of these classes begin with. An installed broker has this package below another one.
+_OURS = PipelineError.__module__.removesuffix("errors")
+
+
+def error_in(traceback: str) -> PipelineError | None:
+    """The error that a traceback of another process ends with. None: it is not one of ours."""
+    lines = [line for line in traceback.splitlines() if line.startswith(_OURS)]
+    if not lines:
+        return None
+    kind, _, text = lines[-1].partition(": ")
+    found = next((each for each in _kinds_of(PipelineError) if kind.endswith(f".{each.__name__}")), SourceUnreadable)
+    made = found.__new__(found)
+    Exception.__init__(made, text)
+    return made
+
+
+def _kinds_of(kind: type[PipelineError]) -> Iterator[type[PipelineError]]:
+    for each in kind.__subclasses__():
+        yield each
+        yield from _kinds_of(each)

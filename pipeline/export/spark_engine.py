@@ -7,12 +7,12 @@ are compared with the counts of `observe` in the same pass.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pipeline.errors import Gap, PipelineError, SourceUnreadable
+from pipeline.errors import Gap, PipelineError, SourceUnreadable, error_in
 from pipeline.export.manifest import FileEntry
 from pipeline.export.task import Done, Job, Progress, export_split
 from pipeline.splits import Split
@@ -81,22 +81,10 @@ def _done(body: bytes) -> Done:
 
 def _plain(error: Any) -> PipelineError:
     """The error of the task, from the text of a traceback that Spark reports."""
-    lines = [line for line in str(error).splitlines() if line.startswith("pipeline.")]
-    if not lines:
-        return SourceUnreadable(
-            f"Spark could not run the export: {str(error).splitlines()[0] if str(error) else error}"
-        )
-    kind, _, text = lines[-1].partition(": ")
-    found = next((each for each in _all_errors(PipelineError) if kind.endswith(f".{each.__name__}")), SourceUnreadable)
-    made = found.__new__(found)
-    Exception.__init__(made, text)
-    return made
-
-
-def _all_errors(kind: type[PipelineError]) -> Iterator[type[PipelineError]]:
-    for each in kind.__subclasses__():
-        yield each
-        yield from _all_errors(each)
+    said = str(error)
+    return error_in(said) or SourceUnreadable(
+        f"Spark could not run the export: {said.splitlines()[0] if said else type(error).__name__}"
+    )
 
 
 class _ticking:

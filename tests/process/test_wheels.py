@@ -118,9 +118,16 @@ import broker, client, kernel, pipeline, schemas, storage
 assert all(each.MINE for each in (broker, client, kernel, pipeline, schemas, storage))
 from topics_broker import kernel as ours
 print(ours.COMPILED, ours.REASON)
+import traceback
+from topics_broker.pipeline import errors
+try:
+    raise errors.DataLoss.__new__(errors.DataLoss, "gone")
+except errors.PipelineError:
+    # As a driver of Spark gets the error of a task.
+    print(type(errors.error_in(traceback.format_exc())).__name__)
 """
     (tmp_path / "walk.py").write_text(code)
-    assert run(program / "python", "walk.py", cwd=tmp_path).stdout == "True \n"
+    assert run(program / "python", "walk.py", cwd=tmp_path).stdout == "True \nDataLoss\n"
 
 
 def test_installed_broker_keeps_records_over_a_kill(program: Path, tmp_path: Path) -> None:
