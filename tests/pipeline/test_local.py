@@ -39,7 +39,7 @@ def rig(tmp_path: Path) -> Iterator[SmallSegments]:
         broker.append("t", 7, first=COUNT)
         broker.client.append("t", [b'{"$base64":"AAH/"}', b'"last"'])
         broker.until(lambda: any(cold.glob("*/topics/*/topic.json")))
-        broker.until(lambda: broker._durable("t"))  # pyright: ignore[reportPrivateUsage]
+        broker.until(lambda: broker.is_durable("t"))
         yield broker
 
 

@@ -208,7 +208,7 @@ def test_flights_are_exported_by_the_date_of_departure(spark: SparkSession, tmp_
     out = tmp_path / "out"
     with SmallSegments(directory, segment_max_events=20_000 if soak_mode else 500) as broker:
         count = sum(map(len, days.values()))
-        broker.until(lambda: broker._durable("flights"))  # pyright: ignore[reportPrivateUsage]
+        broker.until(lambda: broker.is_durable("flights"))
         with Exports(broker.url, str(out)) as exports:
             outcome = exports.export("flights", engine=SparkEngine(spark))
             assert outcome.records == count

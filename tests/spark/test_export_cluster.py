@@ -4,11 +4,13 @@ executors, drivers and the broker are killed: tables have every record once."""
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import random
 import signal
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import duckdb
@@ -16,7 +18,7 @@ import pytest
 
 from pipeline.export.part_settings import TABLES, PartSettings
 from pipeline.export.tables import TableChain
-from tests.pipeline.exports import Exports
+from tests.pipeline.exports import Exports, command
 from tests.support.broker_process import PATIENCE_S
 from tests.support.small_segments import SmallSegments
 from tests.support.spark_cluster import Driver, SparkCluster
@@ -25,24 +27,37 @@ from topics_client import Client, NewRecord, TopicsError
 TOPIC = "scaled"
 PARTITIONS = 16
 BATCH = 500
+#: For a long run: TOPICS_TEST_EXPORT_RECORDS=10000000.
+RECORDS = int(os.environ.get("TOPICS_TEST_EXPORT_RECORDS", "200000"))
 #: What is killed, in this order, and again.
 VICTIMS = ("executor", "driver", "broker")
+KILLS = min(24, max(6, RECORDS // 250_000))
+#: Of each partition, so most of them move to the cold tier.
+SEGMENTS = 20
+#: Manifests of the whole export, at least.
+MANIFESTS = 10
+
+Counts = dict[int, tuple[int, int, int, int]]
 
 
 class Producer:
-    """Appends to all partitions until it is stopped, and knows the last acked seq of each."""
+    """Appends to all partitions as many records as it is told, and knows the last acked seq of each."""
 
-    def __init__(self, broker: SmallSegments, records: int) -> None:
+    def __init__(self, broker: SmallSegments) -> None:
         self._broker = broker
-        self._wanted = records
+        self._wanted = 0
         self.acked = dict.fromkeys(range(PARTITIONS), 0)
         self.count = 0
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._stopped = threading.Event()
         self._thread.start()
 
+    def want(self, records: int) -> None:
+        """Append until there are that many records."""
+        self._wanted = records
+
     def _run(self) -> None:
-        while self.count < self._wanted and not self._stopped.is_set():
+        while not self._stopped.is_set():
             # The broker may be dead, or alive at another port.
             with contextlib.suppress(TopicsError, OSError), Client(f"http://127.0.0.1:{self._broker.port}") as client:
                 while self.count < self._wanted and not self._stopped.is_set():
@@ -53,98 +68,122 @@ class Producer:
                     self.count += BATCH
             time.sleep(0.05)
 
-    def finish(self) -> None:
-        """Wait until all records are appended."""
-        self._thread.join(60 * PATIENCE_S)
-        assert not self._thread.is_alive()
-
     def stop(self) -> None:
         self._stopped.set()
         self._thread.join(PATIENCE_S)
 
 
-def kill(victim: str, cluster: SparkCluster, broker: SmallSegments, driver: Driver) -> bool:
-    """SIGKILL it. False: it is not there."""
-    if victim == "executor":
-        found = cluster.executors()
-        if not found:
-            return False
-        os.kill(random.choice(found), signal.SIGKILL)
-    elif victim == "driver":
-        driver.kill()
-    else:
-        broker.kill()
-        broker.start_again()
-    return True
+class Run:
+    """The drivers of one export, one after the other, and what is killed."""
+
+    def __init__(self, cluster: SparkCluster, broker: SmallSegments, folder: Path, kind: str) -> None:
+        self._cluster = cluster
+        self._broker = broker
+        self._log = folder / "driver.log"
+        self._plans = folder / "out" / "_topics" / TOPIC
+        self._arguments = ("--to", str(folder / "out"), "--format", kind, "--follow")
+        self.killed = dict.fromkeys(VICTIMS, 0)
+        self._driver = self._started()
+
+    def _started(self) -> Driver:
+        where = ("--url", self._broker.url, "--topics", TOPIC, "--max-records", str(RECORDS // MANIFESTS))
+        return Driver(self._cluster, self._log, *where, *self._arguments)
+
+    def at_work(self) -> bool:
+        """Whether the driver has claimed a manifest that it has not put yet, and an executor works for it."""
+        self.keep_running()
+        return any(self._is_ours(path) for path in self._plans.glob("*.plan.json")) and bool(self._cluster.executors())
+
+    def _is_ours(self, path: Path) -> bool:
+        with contextlib.suppress(OSError, ValueError):
+            return json.loads(path.read_bytes())["pid"] == self._driver.process.pid
+        return False
+
+    def keep_running(self) -> None:
+        """Start another driver if this one has ended, as it does if the broker is away for long, or a task fails four
+        times."""
+        if self._driver.process.poll() is not None:
+            self._driver = self._started()
+
+    def kill(self, victim: str) -> None:
+        """SIGKILL it."""
+        if victim == "executor":
+            os.kill(random.choice(self._cluster.executors()), signal.SIGKILL)
+        elif victim == "driver":
+            self._driver.kill()
+        else:
+            self._broker.kill()
+            self._broker.start_again(port=self._broker.port)
+        self.killed[victim] += 1
+
+    def end(self) -> None:
+        self._driver.kill()
+
+    def until(self, condition: Callable[[], bool], what: str) -> None:
+        """Wait for a condition, while a driver runs."""
+        deadline = time.monotonic() + 10 * PATIENCE_S
+        while not condition():
+            assert time.monotonic() < deadline, f"{what}\n{self._log.read_text()}"
+            self.keep_running()
+            time.sleep(0.05)
 
 
 @pytest.mark.parametrize("kind", TABLES)
-@pytest.mark.parametrize(("records", "kills"), [(64_000, 3), (10_000_000, 24)], ids=["small", "large"])
 @pytest.mark.soak
 @pytest.mark.timeout(4 * 3600)
-def test_every_record_once_at_scale(
-    tmp_path: Path, java_home: str, kind: str, records: int, kills: int, soak_mode: bool
-) -> None:
+def test_every_record_once_at_scale(tmp_path: Path, java_home: str, kind: str) -> None:
     out = tmp_path / "out"
     out.mkdir()
-    killed = dict.fromkeys(VICTIMS, 0)
     broker = SmallSegments(
         tmp_path / "broker",
         cold_dir=tmp_path / "cold",
         hot_retain_segments=1,
-        segment_max_events=20_000 if soak_mode else 500,
+        segment_max_events=max(BATCH, RECORDS // PARTITIONS // SEGMENTS),
     )
     with broker, SparkCluster(tmp_path / "spark", java_home) as cluster:
         broker.client.put_topic(TOPIC, partitions=PARTITIONS)
-        producer = Producer(broker, records)
-
-        def start() -> Driver:
-            where = ("--url", broker.url, "--topics", TOPIC, "--to", str(out), "--format", kind)
-            return Driver(cluster, tmp_path / "driver.log", *where, "--follow", "--max-records", str(records // 10))
-
-        driver = start()
+        producer = Producer(broker)
+        run = Run(cluster, broker, tmp_path, kind)
         try:
-            for turn in range(kills):
-                began = time.monotonic()
-                # Until the driver is at work, there is no executor.
-                while not kill(VICTIMS[turn % len(VICTIMS)], cluster, broker, driver):
-                    assert time.monotonic() < began + 6 * PATIENCE_S, driver.log.read_text()
-                    if driver.process.poll() is not None:
-                        driver = start()
-                    time.sleep(0.2)
-                killed[VICTIMS[turn % len(VICTIMS)]] += 1
-                if driver.process.poll() is not None:
-                    driver = start()
-                # At any point of the next steps.
-                time.sleep(random.uniform(0, 10))
-            producer.finish()
+            for turn in range(KILLS):
+                producer.want(RECORDS * (turn + 1) // KILLS)
+                run.until(run.at_work, f"no export is at work before kill {turn}")
+                time.sleep(random.uniform(0, 3))
+                if run.at_work():
+                    run.kill(VICTIMS[turn % len(VICTIMS)])
+            run.until(lambda: producer.count >= RECORDS, "the producer does not come to its end")
+            producer.stop()
+            broker.until(lambda: all(broker.is_durable(TOPIC, at) for at in range(PARTITIONS)))
+            with Exports(broker.url, str(out)) as exports:
+                exporter = exports.exporter(parts=PartSettings(kind=kind))
+                run.until(lambda: not exporter.todo(TOPIC), "the export does not come to its end")
         finally:
             producer.stop()
-            driver.kill()
-        broker.until(lambda: all(broker._durable(TOPIC, at) for at in range(PARTITIONS)))  # pyright: ignore
+            run.end()
         assert any((tmp_path / "cold").rglob("*.data")), "no segment has moved to the cold tier"
         with Exports(broker.url, str(out)) as exports:
-            exports.export(TOPIC, parts=PartSettings(kind=kind))
             heads = {each.partition: each.head_seq for each in exports.origin.held(TOPIC)}
             rows = counted(exports)
             versions = len(exports.chain(TOPIC).numbers())
+        said = command("verify", "--to", str(out), "--topics", TOPIC, "--url", broker.url)
     assert all(heads[at] >= seq for at, seq in producer.acked.items())
     # Rows, different seqs, first and last seq of each partition.
     assert rows == {at: (head, head, 1, head) for at, head in heads.items() if head}
-    assert sum(heads.values()) >= records
-    print(f"{kind}: {sum(heads.values()):,} records, {versions} manifests, killed {killed}")
+    assert sum(heads.values()) >= RECORDS
+    assert "0 problems" in said, said
+    print(f"{kind}: {sum(heads.values()):,} records, {versions} manifests, killed {run.killed}")
 
 
-def counted(exports: Exports) -> dict[int, tuple[int, int, int, int]]:
+def counted(exports: Exports) -> Counts:
     """What DuckDB counts in the table."""
     chain = exports.chain(TOPIC)
     assert isinstance(chain, TableChain)
     table = chain.table()
     assert table is not None
     rows = (
-        table.to_pyarrow_dataset().to_table(["partition", "seq"])
+        table.to_pyarrow_dataset()
         if chain.called == "Delta"
-        else table.scan(selected_fields=("partition", "seq")).to_arrow()
+        else table.scan(selected_fields=("partition", "seq")).to_arrow_batch_reader()
     )
     query = "SELECT partition, count(*), count(DISTINCT seq), min(seq), max(seq) FROM rows GROUP BY partition"
     with duckdb.connect() as connection:

@@ -34,9 +34,9 @@ class SmallSegments(BrokerProcess):
         self.client.close()
         super().kill()
 
-    def start_again(self) -> None:
-        """Start again after a stop, at another port."""
-        self.start()
+    def start_again(self, **settings: object) -> None:
+        """Start again after a stop, at another port unless the settings have one."""
+        self.start(**settings)
         self.url = f"http://127.0.0.1:{self.port}"
         self.client = Client(self.url)
 
@@ -57,9 +57,10 @@ class SmallSegments(BrokerProcess):
                 partition=partition,
             )
 
-        self.until(lambda: self._durable(topic, partition or 0))
+        self.until(lambda: self.is_durable(topic, partition or 0))
 
-    def _durable(self, topic: str, partition: int = 0) -> bool:
+    def is_durable(self, topic: str, partition: int = 0) -> bool:
+        """Whether all records of a partition are durable."""
         view = self.ok("GET", f"/v0/topics/{topic}/segments?partition={partition}")
         return view["durable_seq"] == view["head_seq"]
 

@@ -39,6 +39,7 @@ def test_every_setting_named_by_a_document_exists() -> None:
         "TOPICS_JOB_TAG",
         "TOPICS_JOB_DELIVERIES",
         "TOPICS_KERNEL",
+        "TOPICS_TEST_EXPORT_RECORDS",
         "TOPICS_TEST_FUZZ_KEEP",
         "TOPICS_TEST_FUZZ_S",
         "TOPICS_TEST_SOAK",
