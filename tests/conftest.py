@@ -38,6 +38,7 @@ PROGRAMS = {
     "npm": ("npm",),
     "go": ("go",),
     "cargo": ("cargo",),
+    "mvn": ("mvn",),
     "cc": ("cc",),
     "make": ("make",),
     "chromium": ("chromium", "chromium-browser", "google-chrome"),
@@ -271,6 +272,12 @@ def go() -> str:
 def cargo() -> str:
     """The program."""
     return _found("cargo")
+
+
+@pytest.fixture
+def mvn() -> str:
+    """The program that fetches jars."""
+    return _found("mvn")
 
 
 @pytest.fixture

@@ -38,7 +38,7 @@ def cache() -> Path:
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def alone(folder: Path) -> Iterator[None]:
     """Only one process of a run fetches at a time."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("w") as file:
@@ -49,7 +49,7 @@ def _alone(folder: Path) -> Iterator[None]:
 def fetched(version: str) -> Path:
     """The folder of that version's jars."""
     wanted = cache() / f"kafka-{version}"
-    with _alone(cache()):
+    with alone(cache()):
         if not wanted.is_dir():
             with tempfile.TemporaryDirectory(dir=cache()) as scratch:
                 jars = Path(scratch, "jars")
