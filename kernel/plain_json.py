@@ -200,9 +200,7 @@ def unescaped(text: bytes) -> bytes | None:
     return None if high else bytes(found)
 
 
-def json_members(
-    buffer: Buffer, starts: Buffer, ends: Buffer, names: Sequence[bytes], sure: bool
-) -> tuple[bytes, ...]:
+def json_members(buffer: Buffer, starts: Buffer, ends: Buffer, names: Sequence[bytes], sure: bool) -> tuple[bytes, ...]:
     """See `kernel.json_members`. All is checked here, even if it is sure."""
     data, spans = _spans(buffer, starts, ends)
     if any(len(name) > _NAME_BYTES for name in names):

@@ -19,6 +19,7 @@ BUCKET = "tests"
 KEY_ID = "AKIA0TESTKEYID"
 SECRET = "v3ry/s3cret+value"
 TOKEN = "tok3n-of-a-session"
+_PATIENCE_S = 60
 
 
 def credentials(monkeypatch: pytest.MonkeyPatch, endpoint: str) -> None:
@@ -59,8 +60,10 @@ def s3_server() -> Iterator[str]:
     try:
         host, port = server.get_host_and_port()
         endpoint = f"http://{host}:{port}"
-        httpx.post(f"{endpoint}/moto-api/reset").raise_for_status()  # all servers of a process have the same buckets
-        httpx.put(f"{endpoint}/{BUCKET}").raise_for_status()
+        httpx.post(
+            f"{endpoint}/moto-api/reset", timeout=_PATIENCE_S
+        ).raise_for_status()  # all servers of a process have the same buckets
+        httpx.put(f"{endpoint}/{BUCKET}", timeout=_PATIENCE_S).raise_for_status()
         yield endpoint
     finally:
         server.stop()
