@@ -16,7 +16,9 @@ import enum
 from collections.abc import Mapping
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import msgspec
 
 from broker.api.operation import Operation
 from broker.api.request import Pending, Request, Result, drop
@@ -62,7 +64,7 @@ class Caller(Protocol):
         ...
 
 
-class Target(NamedTuple):
+class Target(msgspec.Struct, frozen=True, eq=False):
     """What the head of a request asks for."""
 
     route: Route

@@ -13,8 +13,9 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+import msgspec
 import structlog
 import zttp
 from uvicorn.protocols.http.zttp_impl import ZttpProtocol
@@ -77,7 +78,7 @@ def refusal(error: Exception, server_context: ServerContext) -> tuple[int, list[
     return answer.status, [*headers_of(answer, identity), (b"connection", b"close")], answer.body
 
 
-class KnownHead(NamedTuple):
+class KnownHead(msgspec.Struct, frozen=True, eq=False):
     """A head, split at its content-length: `front` ends before the digits, `back` begins after them."""
 
     front: bytes
@@ -187,7 +188,7 @@ class Cycle(ABC):
     def __init__(self, protocol: Http1Protocol, request: Request) -> None:
         self._protocol = protocol
         self.request = request
-        self.body = bytearray()
+        self.body: bytes | bytearray = b""
         self.disconnected = False
         #: The client has half-closed the connection and may have gone.
         self.client_ended = False
@@ -288,6 +289,7 @@ class HotCycle(Cycle):
 
     def __init__(self, protocol: Http1Protocol, request: Request, event: zttp.Request) -> None:
         super().__init__(protocol, request)
+        self.body = bytearray()
         self.event = event
 
     def _send(self, answer: Answer, identity: bytes, headers: list[tuple[bytes, bytes]] | None) -> None:
@@ -330,7 +332,7 @@ class AgainCycle(Cycle):
         # The same as `Cycle.__init__`, without one more call per request.
         self._protocol = protocol
         self.request = request
-        self.body = bytearray()
+        self.body = b""
         self.disconnected = self.client_ended = self.response_complete = self.more_body = False
         self.keep_alive = True
         self.message_event = _never

@@ -44,12 +44,21 @@ class Latencies:
         return HistogramSample(labels, tuple(buckets), self.total_s)
 
 
+class Answered(Latencies):
+    """The answered requests of one route and method: also their number by status class (2 = 2xx)."""
+
+    __slots__ = ("statuses",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.statuses = [0] * 6
+
+
 class HttpMetrics:
     """Requests by route, method and status class."""
 
     def __init__(self) -> None:
-        self._requests: dict[tuple[str, str, int], int] = {}
-        self._seconds: dict[tuple[str, str], Latencies] = {}
+        self._requests: dict[tuple[str, str], Answered] = {}
         self._gone: dict[str, int] = {}
         #: By limit: requests refused because it was reached.
         self._limits: dict[str, int] = {}
@@ -65,21 +74,19 @@ class HttpMetrics:
 
     def observe(self, route: str, method: str, status: int, seconds: float) -> None:
         """Count a request that was answered."""
-        if method not in _METHODS:
-            method = "other"
-        key = (route, method, status // 100)
-        self._requests[key] = self._requests.get(key, 0) + 1
-        latencies = self._seconds.get((route, method))
-        if latencies is None:
-            latencies = self._seconds[route, method] = Latencies()
+        answered = self._requests.get((route, method)) or self._first(route, method)
+        answered.statuses[status // 100] += 1
         # The same as `Latencies.add`, without one more call per request.
-        latencies.counts[bisect_left(SECONDS, seconds)] += 1
-        latencies.total_s += seconds
+        answered.counts[bisect_left(SECONDS, seconds)] += 1
+        answered.total_s += seconds
+
+    def _first(self, route: str, method: str) -> Answered:
+        return self._requests.setdefault((route, method if method in _METHODS else "other"), Answered())
 
     @property
     def requests_total(self) -> int:
         """Requests that were answered, of all routes."""
-        return sum(self._requests.values())
+        return sum(sum(each.statuses) for each in self._requests.values())
 
     def refused(self, error: Exception) -> None:
         """Count a refusal, if it belongs to one of the families here."""
@@ -114,14 +121,16 @@ class HttpMetrics:
             "topics_http_requests",
             [
                 Sample((("route", route), ("method", method), ("status", f"{status}xx")), count)
-                for (route, method, status), count in self._requests.items()
+                for (route, method), answered in self._requests.items()
+                for status, count in enumerate(answered.statuses)
+                if count
             ],
         )
         yield METRICS.family(
             "topics_http_request_seconds",
             [
-                latencies.sample((("route", route), ("method", method)))
-                for (route, method), latencies in self._seconds.items()
+                answered.sample((("route", route), ("method", method)))
+                for (route, method), answered in self._requests.items()
             ],
         )
         yield _by("topics_http_clients_gone", "route", self._gone.items())

@@ -19,7 +19,7 @@ import asyncio
 from array import array
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import msgspec
 
@@ -113,13 +113,9 @@ class SegmentDetails(Protocol):
     def look_ahead(self, log: Log, seq: int) -> None: ...
 
 
-class PendingAppend(NamedTuple):
-    """A write of one record. Either `on_result` is called with its outcome, or `fallback` is called and nothing was
-    done. Neither may raise, because the callbacks of other writes follow."""
-
-    data: msgspec.Raw
-    on_result: Callable[[Appended | Exception], None]
-    fallback: Callable[[], None]
+#: A write of one record: (data, on_result, fallback). Either `on_result` is called with its outcome, or `fallback` is
+#: called and nothing was done. Neither may raise, because the callbacks of other writes follow.
+PendingAppend: TypeAlias = tuple[msgspec.Raw, Callable[[Appended | Exception], None], Callable[[], None]]
 
 
 class Appender:
@@ -191,7 +187,7 @@ class Appender:
         logs = self.logs
         if not logs.ready or logs.closing:
             logs.check_open()
-        one = PendingAppend(data, on_result, fallback)
+        one = (data, on_result, fallback)
         if not self._pending:
             topic = logs.catalog.topics.get(name)
             if topic is None or not logs.shards[topic.log.shard].unresolved:
@@ -214,26 +210,27 @@ class Appender:
             except StorageError:
                 pass  # possibly because of one of the records: each is tried separately
             except Exception as error:  # nobody knows how far the write came: a second try could write records twice
-                for each in appends:
-                    each.on_result(error)
+                for _, on_result, _ in appends:
+                    on_result(error)
                 return
         for each in appends:
+            _, on_result, fallback = each
             try:
                 is_on_its_way = self._attempt(name, node, [each])
             except StorageError:
                 is_on_its_way = False
             except Exception as error:
-                each.on_result(error)
+                on_result(error)
                 continue
             if not is_on_its_way:
-                each.fallback()
+                fallback()
 
     def _attempt(self, name: str, node: str | None, appends: list[PendingAppend]) -> bool:
         if len(appends) == 1:
             data, on_result, _ = appends[0]
             return Write(self, name, PlainRecords((data,)), node=node).attempt(on_result)
-        write = Write(self, name, PlainRecords([each.data for each in appends]), node=node, writers=len(appends))
-        return write.attempt(_ToEach([each.on_result for each in appends]))
+        datas, callbacks, _ = zip(*appends, strict=True)
+        return Write(self, name, PlainRecords(datas), node=node, writers=len(appends)).attempt(_ToEach(callbacks))
 
 
 class _ToEach:
@@ -241,7 +238,7 @@ class _ToEach:
 
     __slots__ = ("_callbacks",)
 
-    def __init__(self, on_result: list[Callable[[Appended | Exception], None]]) -> None:
+    def __init__(self, on_result: Sequence[Callable[[Appended | Exception], None]]) -> None:
         self._callbacks = on_result
 
     def __call__(self, outcome: Appended | Exception) -> None:
@@ -684,7 +681,8 @@ class Write:
             self.apart = False
         moved = (self.move[0], self.move[1][0]) if self.move is not None and len(self.move[1]) == 1 else None
         around: Surroundings | None = None  # of an Append frame that needs no Batch frame, and of several `apart`
-        trailing, after = self.trailing, list[control.EvictWatermark]()
+        trailing = self.trailing
+        after: list[control.EvictWatermark] = []
         if over is None:
             if not self.apart and (
                 self.count > 1 or before or trailing or self.key is not None or moved is not None or self.producer

@@ -24,7 +24,7 @@ class ControlStep(NamedTuple):
     node: str = ""
 
 
-class AppendStep(NamedTuple):
+class AppendStep(msgspec.Struct, frozen=True):
     """Append frames, back to back. `offset`: of the first one, from the start of the unit's bytes."""
 
     topic_id: int
@@ -50,7 +50,7 @@ class BatchesStep(NamedTuple):
 Step: TypeAlias = ControlStep | AppendStep | PersistStep | BatchesStep
 
 
-class Unit(NamedTuple):
+class Unit(msgspec.Struct, frozen=True):
     """An atomic batch or a single frame: what `apply_unit` takes, live and in recovery."""
 
     batch: Batch | None

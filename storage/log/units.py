@@ -76,8 +76,7 @@ class _Builder:
             last.payloads.extend(found.payloads)
             last.tagged.extend(found.tagged)
             if found.delayed:
-                self.appended = last._replace(delayed=[*last.delayed, *found.delayed])
-                self.steps[-1] = AppendStep(topic_id, self.appended, self.steps[-1].offset)  # type: ignore[union-attr]
+                last.delayed = [*last.delayed, *found.delayed]
         self.frames += count
         self.size += end - offset
 

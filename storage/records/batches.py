@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from array import array
-from typing import NamedTuple
+
+import msgspec
 
 
-class AppendedRecords(NamedTuple):
+class AppendedRecords(msgspec.Struct):
     """Consecutive Append frames of one batch, as the index needs them."""
 
     first_seq: int

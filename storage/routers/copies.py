@@ -117,7 +117,8 @@ class MixedCopies(Copies):
             done.sizes.extend(appended.sizes)
             done.tagged.extend(appended.tagged)
             delayed += [(seq, copy.deliver_at) for seq, copy in enumerate(copies, first_seq) if copy.deliver_at]
-        return b"".join(parts), done._replace(delayed=delayed or ())
+        done.delayed = delayed or ()
+        return b"".join(parts), done
 
 
 class FrameCopies(Copies):

@@ -167,7 +167,7 @@ class HotServer:
 
         def counted(name: str, node: str | None, singles: list[PendingAppend]) -> bool:
             taken = False
-            ours = sum(each.on_result in direct for each in singles)
+            ours = sum(on_result in direct for _, on_result, _ in singles)
             try:
                 taken = attempt(name, node, singles)
                 return taken

@@ -86,7 +86,7 @@ def file_of(data: bytes) -> SimFile:
 
 
 def comparable(unit: Unit) -> tuple[object, ...]:
-    return (unit.batch, [tuple(step) for step in unit.steps])
+    return (unit.batch, unit.steps)
 
 
 @given(st.lists(writes(), min_size=1, max_size=6), st.integers(1, 400))

@@ -49,7 +49,7 @@ def taken_apart(topic_id: int, batches: Batches, entry: int) -> tuple[object, ..
             assert (count, ts) == (b - a, run.ts)
             said["producer"] = tuple(producer)
     batch = Batch(frames=b - a, body_bytes=size, first_seq=run.first_seq, **said) if lead else None
-    return at - lead, at + size, (batch, [tuple(AppendStep(topic_id, run, lead))])
+    return at - lead, at + size, (batch, [AppendStep(topic_id, run, lead)])
 
 
 def scanned(data: bytes, chunk_bytes: int, group_from: int | None) -> tuple[UnitScan, list[tuple[object, ...]]]:
@@ -133,7 +133,8 @@ def test_grouped_scanning_gives_the_units_of_plain_scanning(
 @given(units=followed_writes(), chunk_bytes=st.sampled_from([300, 1 << 20]))
 def test_plain_batches_are_grouped(units: list[EncodedUnit], chunk_bytes: int) -> None:
     scan = UnitScan(FrameStream(file_of(b"".join(each.payload for each in units)), 0, chunk_bytes), 1, 0)
-    for _, _, (_, steps), _ in scan.units():
+    for each in scan.units():
+        steps = each.unit.steps
         step = steps[0]
         if chunk_bytes > 300 and len(steps) == 1 and isinstance(step, AppendStep):
             assert step.appended.delayed

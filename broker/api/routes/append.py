@@ -7,7 +7,7 @@ WebSockets decode their publishes here as well.
 
 from __future__ import annotations
 
-from functools import partial
+from functools import lru_cache
 from operator import attrgetter
 from time import perf_counter
 from typing import Any, Final, TypeAlias
@@ -98,7 +98,7 @@ def _append(request: Request, body: AppendBody, records: Records) -> Outcome:
     partition, seqs = None, True
     if request.query_string:
         partition, seqs = request.partition(), request.query.flag("return_seqs", True)
-    append_on = partial(_append_on, request, body, records, key, partition, seqs)
+    wanted = _Wanted(request, body, records, key, partition, seqs)
     if broker.pressure.refusing and not body.disable_backpressure:
         broker.pressure.check()
     engine, topic = broker.engine, request.values[0]
@@ -109,10 +109,10 @@ def _append(request: Request, body: AppendBody, records: Records) -> Outcome:
         and not body.idempotency_strict
         and topic not in engine.catalog.partitioned  # the partition still has to be chosen
     ):
-        pending = Pending(partial(_appended, request, records, seqs), append_on)
+        pending = Pending(wanted.finish, wanted.append_on)
         node = body.node or None
         try:
-            if key is None and len(records) == 1 and isinstance(records, PlainRecords):
+            if len(records) == 1 and key is None and isinstance(records, PlainRecords):
                 is_under_way = engine.try_append_coalesced(topic, records[0], pending.resolve, pending.leave, node=node)
             else:
                 is_under_way = engine.try_append(topic, records, pending.resolve, node=node, idempotency_key=key)
@@ -120,29 +120,39 @@ def _append(request: Request, body: AppendBody, records: Records) -> Outcome:
                 return pending
         except StorageError:
             pass  # `append_on` raises the error to answer with
-    return append_on()
+    return wanted.append_on()
 
 
-async def _append_on(
-    request: Request, body: AppendBody, records: Records, key: str | None, partition: int | None, seqs: bool
-) -> Answer:
-    """Append with a task: the write has to wait for something, or is refused."""
-    broker = request.broker
-    if partition and len(request.body) <= SMALL:
-        # Who can send it again learns which cell has the partition. A large body is passed on.
-        broker.engine.logs.check_elsewhere(address(request.values[0], partition))
-    write = _write(request.values[0], body, records)
-    write.idempotency_key, write.partition = key, partition
-    if write.settings is not None:
-        request.access.require(WRITE_ADMIN, appends.names_of(write))
-    return _appended(request, records, seqs, await appends.append(broker.engine, write, broker.pressure))
+class _Wanted(msgspec.Struct, eq=False):
+    """A write as a request asks for it, with what its query and headers say."""
 
+    request: Request
+    body: AppendBody
+    records: Records
+    key: str | None
+    partition: int | None
+    seqs: bool
 
-def _appended(request: Request, records: Records, seqs: bool, done: Appended) -> Answer:
-    if request.broker.tracing is not None:
-        request.take_note(notes.appended, done, records)
-    text = rendered(done, seqs=seqs, started=request.started)
-    return Answer(text, status=CREATED if done.created else OK)
+    def finish(self, done: Appended) -> Answer:
+        """The answer, once the records are stored."""
+        request = self.request
+        if request.broker.tracing is not None:
+            request.take_note(notes.appended, done, self.records)
+        text = rendered(done, seqs=self.seqs, started=request.started)
+        return Answer(text, status=CREATED) if done.created else Answer(text)
+
+    async def append_on(self) -> Answer:
+        """Append with a task: the write has to wait for something, or is refused."""
+        request, partition = self.request, self.partition
+        broker = request.broker
+        if partition and len(request.body) <= SMALL:
+            # Who can send it again learns which cell has the partition. A large body is passed on.
+            broker.engine.logs.check_elsewhere(address(request.values[0], partition))
+        write = _write(request.values[0], self.body, self.records)
+        write.idempotency_key, write.partition = self.key, partition
+        if write.settings is not None:
+            request.access.require(WRITE_ADMIN, appends.names_of(write))
+        return self.finish(await appends.append(broker.engine, write, broker.pressure))
 
 
 async def write_of(topic: str, raw: bytes) -> appends.Append:
@@ -194,7 +204,7 @@ def decode(raw: bytes) -> tuple[AppendBody, Records]:
         if strict_json.may_be_deep(raw):
             raise MayBeDeep from None
         return _taken_apart(strict_json.decoded(raw, _any_body))
-    records = PlainRecords(list(map(_data_of, plain.records)))
+    records = PlainRecords(map(_data_of, plain.records))
     # Only data and config can nest, and a short body cannot be deep.
     if len(raw) > _SURELY_FLAT_BYTES:
         largest = max(records.sizes(), default=0)
@@ -252,7 +262,7 @@ def rendered(done: Appended, *, seqs: bool, started: float) -> bytes:
         listed = b'"seqs":[%d],' % first if first == last else b'"seqs":%b,' % _encode(list(range(first, last + 1)))
     return (
         b'{"topic":%b%b,"first_seq":%d,"last_seq":%d,%b"head_seq":%d,"count":%d,"created":%b,"deduped":%b%b,'
-        b'"performance":{"server_total_ms":%.3f,"wal_append_ms":%.3f,"fsync_ms":%.3f%b}}'
+        b'"performance":{"server_total_ms":%.3f,%b}}'
     ) % (
         _encode(done.topic),
         b"" if done.partition is None else b',"partition":%d' % done.partition,
@@ -265,10 +275,15 @@ def rendered(done: Appended, *, seqs: bool, started: float) -> bytes:
         b"true" if done.deduped else b"false",
         b',"payload_differs":true' if done.payload_differs else b"",
         (perf_counter() - started) * 1000,
-        done.wal_append_ms,
-        done.fsync_ms,
-        b',"throttle_wait_ms":%.3f' % done.throttle_wait_ms if done.throttle_wait_ms else b"",
+        _waits(done.wal_append_ms, done.fsync_ms, done.throttle_wait_ms),
     )
+
+
+@lru_cache(maxsize=64)
+def _waits(wal_append_ms: float, fsync_ms: float, throttle_wait_ms: float) -> bytes:
+    """How long a write waited. All writes of a group waited equally long."""
+    throttle = b',"throttle_wait_ms":%.3f' % throttle_wait_ms if throttle_wait_ms else b""
+    return b'"wal_append_ms":%.3f,"fsync_ms":%.3f%b' % (wal_append_ms, fsync_ms, throttle)
 
 
 _WRITTEN_TO: Final = in_query(

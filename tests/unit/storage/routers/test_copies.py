@@ -69,7 +69,12 @@ def check_same(found: Copies, expected: Copies) -> None:
     if len(found):
         (frames, run), (one, of_one) = found.encode(HEAD), expected.encode(HEAD)
         assert frames == one
-        assert tuple(run)[:4] == tuple(of_one)[:4]
+        assert (run.first_seq, run.ts, run.sizes, run.payloads) == (
+            of_one.first_seq,
+            of_one.ts,
+            of_one.sizes,
+            of_one.payloads,
+        )
         assert [*run.tagged] == [*of_one.tagged]
         assert [*run.delayed] == [*of_one.delayed] == []
 
