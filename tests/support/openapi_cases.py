@@ -181,10 +181,13 @@ def check(case: Case, response: Any, headers: dict[str, str] | None = None) -> N
 
 def furnish(session: requests.Session, url: str) -> None:
     """Make the things that the names in `THERE` stand for, if they are missing. A generated request may have created
-    the queue as a log."""
+    the queue as a log, or the router with another source."""
     found = session.get(f"{url}/v0/topics/{QUEUE}", timeout=PATIENCE_S)
     if found.ok and found.json()["config"]["type"] != "queue":
         assert session.delete(f"{url}/v0/topics/{QUEUE}", timeout=PATIENCE_S).ok
+    found = session.get(f"{url}/v0/routers/{ROUTER}", timeout=PATIENCE_S)
+    if found.ok and found.json()["source"] != LOG:
+        assert session.delete(f"{url}/v0/routers/{ROUTER}", timeout=PATIENCE_S).ok
     wanted: list[tuple[str, str, dict[str, Any]]] = [
         ("PUT", f"topics/{LOG}", {}),
         ("PUT", f"topics/{DEAD}", {}),
