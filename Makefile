@@ -44,7 +44,7 @@ test: $(VENV)/.test ## the fast tests, lint and types included: 12 minutes of pr
 test-long: JOBS ?= $(CORES)
 test-long: $(VENV)/.test ## the slow tests: processes, sweeps of crashes, Spark, Helm, Java: some 15 minutes
 	@echo "Running the slow tests; make test runs the fast ones ..."
-	@$(PYTEST) --tier slow $(ARGS)
+	@$(PYTEST) --tier slow --durations 25 $(ARGS)
 
 # Tests of one broker that know only its address: HTTP, the REST Proxy, Kafka's clients, the client and its commands.
 IN_CELLS = tests/http tests/kafka/groups tests/kafka/java tests/kafka/test_client_versions.py \

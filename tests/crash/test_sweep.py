@@ -30,7 +30,7 @@ for module in (cold_workloads, consumed_workloads, packed_workloads, partition_w
     assert module  # it registers its own in the table
 
 FAMILIES: dict[str, Sweep[Any, Any]] = {
-    "records": Sweep(WORKLOADS, crash_run, points=30, errors=20, cuts=torn_cuts),
+    "records": Sweep(WORKLOADS, crash_run, points=12, errors=8, cuts=torn_cuts),
     "producers": Sweep(kept_workloads.WORKLOADS, kept_run, points=8, errors=4),
     "queues": Sweep(queue_workloads.WORKLOADS, job_run, points=6, errors=3),
     "consumers": Sweep(consumer_workloads.WORKLOADS, reader_run, points=6, errors=3),
