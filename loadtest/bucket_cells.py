@@ -3,15 +3,18 @@
     python -m loadtest.bucket_cells
     python -m loadtest.bucket_cells --delay-ms 25 --seconds 10
     python -m loadtest.bucket_cells --store moto --delay-ms 0 --rounds 5
+    python -m loadtest.bucket_cells --store http://127.0.0.1:7070 --rounds 5
     python -m loadtest.bucket_cells --megabytes 1000 --takeover
 
-Engines run in this process. The store is one in a process of its own that answers each request after a delay, or moto.
+Engines run in this process. The store is one in a process of its own that answers each request after a delay, or moto,
+or a server that runs already, whose credentials are in the environment; its bucket is made.
 64 callers append 100 records of class fsync at a time: to an engine on a local disk, and to owners of cells that create
 slots as fast as requests return, or every 100 ms. Compare within one run only. With --rounds these take turns, and each
 ratio is the median of the ratios of all rounds, with the smallest and the largest one.
 
 With --takeover, an owner writes so many megabytes, deletes half of them, and puts bases. Then it gives the cell to a
-process that was waiting. That one is killed, so that a third one has to fetch everything.
+process that was waiting. That one writes a fifth more, up to 200 MB, and is killed, so that a third one, in a process
+of its own, has to fetch everything.
 """
 
 from __future__ import annotations
@@ -19,13 +22,16 @@ from __future__ import annotations
 import argparse
 import asyncio
 import itertools
+import multiprocessing
 import os
 import socket
 import sys
 import tempfile
 import time
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from statistics import median, quantiles
+from typing import Any, cast
 
 import msgspec
 
@@ -39,6 +45,8 @@ from storage.cells.owner import CellOwner, begin
 CELL = "cell-00"
 CALLERS = 64
 RECORDS = 100
+#: Written behind the newest base before an owner is killed: a base is put at 256 MiB.
+MOST_BEHIND_MB = 200
 _nonces = itertools.count(1)
 
 
@@ -63,6 +71,29 @@ class Moto(OwnServer):
             "AWS_REGION": "us-east-1",
             "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self.port}",
         }
+
+
+class Other:
+    """A server that somebody has started."""
+
+    def __init__(self, url: str) -> None:
+        self.environment = {"AWS_ENDPOINT_URL": url, "AWS_REGION": os.environ.get("AWS_REGION", "us-east-1")}
+
+    def __enter__(self) -> Other:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """It goes on."""
+
+    def make_bucket(self) -> None:
+        import boto3  # pyright: ignore[reportMissingTypeStubs]
+
+        client: Any = cast("Any", boto3).client("s3")
+        try:
+            client.create_bucket(Bucket=BUCKET)
+        except client.exceptions.BucketAlreadyOwnedByYou:
+            print("The bucket is there already: cells of an earlier run would be used. Empty it.", file=sys.stderr)
+            raise SystemExit(1) from None
 
 
 class Load(msgspec.Struct, kw_only=True):
@@ -172,13 +203,43 @@ async def takeover(megabytes: int, folder: Path) -> None:
     await first.give(f"{next(_nonces) - 1:032x}", drain)
     await waiting
     print(f"given to a process that waits: nobody served for {time.monotonic() - silent[0]:.2f} s")
+    for _ in range(min(megabytes // 5, MOST_BEHIND_MB)):
+        await second.engine.append("stays", batch)
+    live = second.engine.state_of(second.engine.topic("stays")).bytes
+    behind = second.behind
     killed = time.monotonic()
     await second.abandon()
-    third = new_owner(bucket, folder)
-    await third.start()
-    print(f"killed: served again after {time.monotonic() - killed:.2f} s, of which TTL is 5 s")
-    assert third.engine.state_of(third.engine.topic("stays")).bytes == live
-    await third.close()
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as another:
+        before_mb, after_mb, found = await asyncio.wrap_future(another.submit(_take, str(folder / "third"), killed))
+    seconds, there = found
+    print(
+        f"killed: another process with an empty directory served again after {seconds:.2f} s, of which TTL is 5 s;"
+        f" {behind[0]:,} slots with {behind[1] / 1e6:,.0f} MB were behind the base; its memory grew from"
+        f" {before_mb:,.0f} to {after_mb:,.0f} MB at most"
+    )
+    assert there == live
+
+
+def _take(root: str, since: float) -> tuple[float, float, tuple[float, int]]:
+    """In a process of its own: take the cell over. Its memory in MB before, and at most; the time on the monotonic
+    clock of the machine, and the bytes of the topic."""
+
+    async def run() -> tuple[float, int]:
+        bucket = open_bucket("s3", BUCKET, "takeover")
+        owner = CellOwner(bucket, CELL, root, Candidate("node", "ff" * 16), options=Options())
+        await owner.start()
+        seconds = time.monotonic() - since
+        there = owner.engine.state_of(owner.engine.topic("stays")).bytes
+        await owner.close()
+        return seconds, there
+
+    def most_mb() -> float:
+        [line] = [each for each in Path("/proc/self/status").read_text().splitlines() if each.startswith("VmHWM:")]
+        return int(line.split()[1]) / 1024
+
+    before_mb = most_mb()
+    found = asyncio.run(run())
+    return before_mb, most_mb(), found
 
 
 def _stored() -> int:
@@ -199,10 +260,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--megabytes", type=int, default=200, help="written for --takeover")
     parser.add_argument("--takeover", action="store_true", help="measure takeovers and sizes instead of a load")
     parser.add_argument("--rounds", type=int, default=1, help="how often each load is measured, in turns")
-    parser.add_argument("--store", choices=("slow", "moto"), default="slow", help="moto has no delay")
+    parser.add_argument("--store", default="slow", help="slow, moto, or the address of a server (no delay)")
     given = parser.parse_args(arguments)
-    with Moto("topics-moto-") if given.store == "moto" else SlowS3() as store, tempfile.TemporaryDirectory() as folder:
+    stores = {"slow": SlowS3, "moto": lambda: Moto("topics-moto-")}
+    opened = stores.get(given.store, lambda: Other(given.store))
+    with opened() as store, tempfile.TemporaryDirectory() as folder:
         os.environ.update(store.environment)
+        if isinstance(store, Other):
+            store.make_bucket()
         if isinstance(store, SlowS3):
             store.delay(given.delay_ms / 1000)
         asyncio.run(

@@ -12,6 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from broker.auth import ADMIN, DELETE, READ, WRITE, Access, Forbidden, Scopes
+from broker.kafka.errors import ErrorCode
 from schemas import is_topic_name
 from storage import NotMine, TopicNotFound
 from storage.records import cell_of
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 BROKER_ID: Final = 1
 #: The node that leads a partition never changes, and no log is ever cut off.
 LEADER_EPOCH: Final = 0
+_NO_LEADER: Final = -1
 #: Topics in one page: a listing holds at most this many names in memory.
 PAGE: Final = 500
 
@@ -61,6 +63,16 @@ class Member(NamedTuple):
     node_id: int
     host: str
     port: int
+
+
+class Leader(NamedTuple):
+    """Of a partition. `node_id`: -1 if it cannot be reached. `replica`: the node that has the partition, and `offline`
+    has it too if it is away."""
+
+    error_code: ErrorCode
+    node_id: int
+    replica: int
+    offline: list[int]
 
 
 def node_id(broker: Node) -> int:
@@ -117,11 +129,21 @@ def cell_of_uuid(cells: Cells, uuid: bytes) -> int:
     return cell if cell < cells.count else cells.me
 
 
-def leader(broker: Node, topic: Topic, partition: int) -> int:
-    """The node that leads a partition of a topic of this cell."""
-    if topic.placement is None:
-        return node_id(broker)
-    return BROKER_ID + topic.placement.cells[partition]
+def away(call: Call) -> frozenset[int]:
+    """The nodes of cells whose owner is not known: `members` has none of them."""
+    cells = call.broker.cells
+    if cells is None or cells.owners is None:
+        return frozenset()
+    return frozenset(BROKER_ID + cell for cell in range(cells.count) if _address(call, cell) is None)
+
+
+def leader(call: Call, topic: Topic, partition: int, away: frozenset[int]) -> Leader:
+    """Who leads a partition of a topic of this cell. Clients are told of no leader that is not among the brokers of the
+    same answer: some never recover from that."""
+    node = node_id(call.broker) if topic.placement is None else BROKER_ID + topic.placement.cells[partition]
+    if node in away:
+        return Leader(ErrorCode.LEADER_NOT_AVAILABLE, _NO_LEADER, node, [node])
+    return Leader(ErrorCode.NONE, node, node, [])
 
 
 def require_mine(broker: Node, name: str) -> None:

@@ -85,17 +85,20 @@ def _found(call: Call, name: str) -> Topic | ErrorCode:
 
 
 def _described(call: Call, topic: Topic, numbers: range) -> DescribeTopicPartitionsResponseTopic:
+    away = cluster.away(call)
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=cluster.uuid_of(topic),
         topic_authorized_operations=cluster.topic_operations(call.access, topic.name),
         partitions=[
             DescribeTopicPartitionsResponsePartition(
+                error_code=(leader := cluster.leader(call, topic, number, away)).error_code,
                 partition_index=number,
-                leader_id=(node := cluster.leader(call.broker, topic, number)),
+                leader_id=leader.node_id,
                 leader_epoch=LEADER_EPOCH,
-                replica_nodes=[node],
-                isr_nodes=[node],
+                replica_nodes=[leader.replica],
+                isr_nodes=[leader.replica],
+                offline_replicas=leader.offline,
             )
             for number in numbers
         ],

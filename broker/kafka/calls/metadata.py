@@ -167,16 +167,19 @@ def auto_created(call: Call) -> TopicConfig:
 
 
 def _described(call: Call, topic: Topic, request: MetadataRequest) -> MetadataResponseTopic:
+    away = cluster.away(call)
     described = MetadataResponseTopic(
         name=topic.name,
         topic_id=cluster.uuid_of(topic),
         partitions=[
             MetadataResponsePartition(
+                error_code=(leader := cluster.leader(call, topic, number, away)).error_code,
                 partition_index=number,
-                leader_id=(node := cluster.leader(call.broker, topic, number)),
+                leader_id=leader.node_id,
                 leader_epoch=LEADER_EPOCH,
-                replica_nodes=[node],
-                isr_nodes=[node],
+                replica_nodes=[leader.replica],
+                isr_nodes=[leader.replica],
+                offline_replicas=leader.offline,
             )
             for number in range(topic.config.partitions)
         ],
