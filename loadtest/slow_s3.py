@@ -61,6 +61,8 @@ class SlowS3:
     def __exit__(self, *_: object) -> None:
         self._process.kill()
         self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
 
     @property
     def url(self) -> str:

@@ -27,6 +27,11 @@ class Named(AnswerModel):
     router: str | None
 
 
+class BusyTopic(AnswerModel):
+    topic: str
+    appended_per_s: float = Field(description="Records that were appended a second, in all partitions.")
+
+
 class Overview(AnswerModel):
     """The figures at one moment. Those of a set of cells are sums; `pressure` and `loop_lag_ms` are the highest."""
 
@@ -71,6 +76,9 @@ class Overview(AnswerModel):
     routers: int
     routers_blocked: int
     router_lag: Named
+    busiest: list[BusyTopic] = Field(
+        description="The topics with the most appended records a second, at most 10. Of those that the key covers."
+    )
     partial: bool = Field(description="There are more topics or routers than one sample looks at.")
 
 
@@ -116,6 +124,7 @@ EXAMPLE: dict[str, Any] = {
     "routers": 1,
     "routers_blocked": 0,
     "router_lag": {"value": 0, "topic": None, "consumer": None, "router": None},
+    "busiest": [{"topic": "orders", "appended_per_s": 118.5}],
     "partial": False,
 }
 

@@ -175,8 +175,14 @@ class PurgeRequest(RequestModel):
     states: Annotated[list[Literal["ready", "delayed"]], Field(min_length=1)] = Field(
         default_factory=lambda: ["ready", "delayed"]
     )
+    max: Annotated[int, Field(strict=True, ge=1, le=10_000)] | None = Field(
+        None, description="The most jobs; the default is all."
+    )
+    through_seq: U64 | None = Field(
+        None, description="Only jobs up to this seq; the default is the head at the call. For calls with max."
+    )
 
-    model_config = _example({"states": ["ready", "delayed"]})
+    model_config = _example({"states": ["ready", "delayed"], "max": 1000, "through_seq": 52_000})
 
 
 class PurgeAnswer(AnswerModel):

@@ -292,7 +292,7 @@ def make() -> str:
     return _found("make")
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def chromium() -> str:
     """The browser."""
     return _found("chromium")

@@ -6,7 +6,9 @@ Cells that do not answer are left out, so that the others can be seen. `GET /v0/
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncGenerator, Iterable
+from itertools import chain
 from typing import Any, Final
 
 import msgspec
@@ -15,7 +17,7 @@ from broker.api import EVENT_STREAM, EVENT_STREAM_HEADERS, PATIENCE_S, RETRY, Re
 from broker.cells import PeerUnavailable
 from broker.content import Answer, Streamed
 from broker.gateway.asking import Asking, Part, refused
-from broker.overview import EVENT_S
+from broker.overview import EVENT_S, Busy, busiest
 
 _OVERVIEW: Final = b"/v0/overview"
 #: How long a cell may take.
@@ -109,6 +111,8 @@ def merged(each: list[dict[str, Any]]) -> dict[str, Any]:
         values: list[Any] = [one[name] for one in each]
         if isinstance(first, bool):
             found[name] = all(values) if name == "ready" else any(values)
+        elif name == "busiest":
+            found[name] = _busiest(values)
         elif isinstance(first, dict):
             found[name] = max(values, key=lambda value: value["value"])
         elif name in _LARGEST:
@@ -117,6 +121,14 @@ def merged(each: list[dict[str, Any]]) -> dict[str, Any]:
             found[name] = _sum(values)
     fullest = min(each, key=lambda one: one["disk_free_bytes"] or 0)
     return found | {name: fullest[name] for name in _DISK}
+
+
+def _busiest(lists: Iterable[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """Partitions of a topic may be in several cells: their rates are added."""
+    rates: Counter[str] = Counter()
+    for each in chain.from_iterable(lists):
+        rates[each["topic"]] += each["appended_per_s"]
+    return msgspec.to_builtins(busiest(Busy(topic, round(rate, 1)) for topic, rate in rates.items()))
 
 
 def _sum(values: Iterable[float | None]) -> float | None:

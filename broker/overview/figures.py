@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from broker.overview.busiest import Busiest, Busy
 from broker.telemetry import process
 
 if TYPE_CHECKING:
@@ -89,6 +90,7 @@ class Figures(msgspec.Struct, kw_only=True):
     routers: int = 0
     routers_blocked: int = 0
     router_lag: Named = msgspec.field(default_factory=Named)
+    busiest: list[Busy] = msgspec.field(default_factory=list[Busy])
     partial: bool = False
 
 
@@ -110,19 +112,22 @@ def quick(engine: Engine, pressure: Pressure, http: HttpMetrics, figures: Figure
     figures.topics = engine.logs.catalog.size
 
 
-async def collect(engine: Engine, figures: Figures) -> None:
+async def collect(engine: Engine, figures: Figures, busiest: Busiest) -> None:
     """Fill in what takes a walk over topics and routers."""
     after, left = "", MAX_TOPICS
     while left:
         found = list(islice(engine.logs.catalog.named("", after), min(SLICE, left)))
         for topic in found:
             _add(engine, topic, figures)
+            head = topic.log.head + sum(other.log.head for other in topic.others)
+            busiest.see(topic.name, topic.log.epoch, head)
         left -= len(found)
         if len(found) < SLICE:
             break
         after = found[-1].name
         await asyncio.sleep(0)
     figures.partial = not left
+    figures.busiest = busiest.finish(figures.ts)
     after, left = "", MAX_TOPICS
     while left:
         states = engine.routers.page(after=after, limit=min(SLICE, left))

@@ -8,12 +8,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import structlog
 
 from broker.overview import figures as figures_
+from broker.overview.busiest import Busiest
 from broker.overview.figures import Figures, Named
 from broker.overview.history import INTERVAL_S, MAX_TOPICS, TOPIC_INTERVAL_S, History, TopicHistory, TopicPoint
 
@@ -50,6 +51,7 @@ class Overview:
         self._data_dir = str(data_dir)
         self._uptime_ms, self._streams = uptime_ms, streams
         self.history, self.topics = History(), TopicHistory()
+        self._busiest = Busiest()
         self._walked: Figures | None = None
         self._walk_again_at = 0.0
         self._sampling, self._sharing = asyncio.Lock(), asyncio.Lock()
@@ -82,7 +84,6 @@ class Overview:
             await asyncio.sleep(max(0.0, now + INTERVAL_S - loop.time()))
 
     def points(self) -> Iterator[TopicPoint]:
-        """A point for the history of each topic, by name, up to the limit."""
         """A point of the history of each topic, in the order of names, up to the limit."""
         for topic in islice(self._engine.logs.catalog.named("", ""), MAX_TOPICS):
             queue = topic.log.queue
@@ -99,7 +100,7 @@ class Overview:
                 begun = loop.time()
                 walked = Figures(ts=engine.now_ms(), ready=engine.ready)
                 if engine.ready:
-                    await figures_.collect(engine, walked)
+                    await figures_.collect(engine, walked, self._busiest)
                 walked.disk_free_bytes, walked.disk_bytes = await asyncio.to_thread(figures_.disk, self._data_dir)
                 self._walked = walked
                 self._walk_again_at = begun + max(EVENT_S / 2, (loop.time() - begun) / MAX_SHARE)
@@ -127,8 +128,11 @@ def visible(figures: Figures, prefixes: tuple[str, ...]) -> Figures:
     """The figures for a key with these prefixes: names that they do not cover are left out. () = any name."""
     if not prefixes:
         return figures
-    hidden = {name: Named(value.value) for name in _NAMES if not _covered(value := getattr(figures, name), prefixes)}
-    return msgspec.structs.replace(figures, **hidden) if hidden else figures
+    hidden: dict[str, Any] = {
+        name: Named(value.value) for name in _NAMES if not _covered(value := getattr(figures, name), prefixes)
+    }
+    hidden["busiest"] = [busy for busy in figures.busiest if busy.topic.startswith(prefixes)]
+    return msgspec.structs.replace(figures, **hidden)
 
 
 def _covered(named: Named, prefixes: tuple[str, ...]) -> bool:

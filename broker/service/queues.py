@@ -156,11 +156,14 @@ async def resume(engine: Engine, topic: str) -> bool:
     return await engine.queues.resume(topic)
 
 
-async def purge(engine: Engine, topic: str, states: Sequence[str]) -> int:
-    """Delete the jobs in these states that exist at the call. Returns their number."""
+async def purge(
+    engine: Engine, topic: str, states: Sequence[str], *, max: int | None = None, through_seq: int | None = None
+) -> int:
+    """Delete the jobs in these states that exist at the call: at most `max`, up to this seq. Returns their number."""
     check_topic_name(topic)
     await engine.let_expire((topic,))
-    return await engine.queues.purge(topic, states=tuple(JobState(state) for state in states))
+    wanted = tuple(JobState(state) for state in states)
+    return await engine.queues.purge(topic, states=wanted, max=max, through_seq=through_seq)
 
 
 def sources(topic: str, source: str | None) -> list[str]:

@@ -11,8 +11,21 @@ export interface Alert {
 
 export interface Cluster {
   node?: string;
-  nodes?: { node: string; state: string; age_ms: number; cells: number[]; http?: string; version?: string }[];
-  cells?: { cell: number; state: string; restarts: number; node?: string; generation?: number; http?: string }[];
+  nodes?: { node: string; state: string; age_ms: number; cells: number[]; http?: string; version?: string; drain?: boolean }[];
+  cells?: Cell[];
+}
+
+export interface Cell {
+  cell: number;
+  state: string;
+  restarts: number;
+  node?: string;
+  generation?: number;
+  http?: string;
+  /** The process that gets ready to own it. */
+  takeover?: { node: string; state: string; since_ms: number; progress: number };
+  /** The node that it was ordered to. */
+  wanted?: string;
 }
 
 const OLD_JOB_MS = 15 * 60_000;
@@ -23,7 +36,8 @@ export function alerts(now: Overview | undefined, cluster: Cluster | undefined):
   const found: Alert[] = [];
   const add = (kind: Alert["kind"], text: string, href?: string): void => void found.push(href === undefined ? { kind, text } : { kind, text, href });
   for (const node of cluster?.nodes ?? []) {
-    if (node.state !== "alive") add(node.state === "draining" ? "warn" : "bad", `Node ${node.node} is ${node.state}: last sign of life ${duration(node.age_ms)} ago.`, link(["cluster"]));
+    if (node.state === "silent") add("bad", `Node ${node.node} is gone: the last sign of life was ${duration(node.age_ms)} ago.`, link(["cluster"]));
+    else if (node.state === "draining") add("warn", `Node ${node.node} is draining: it gives ${node.cells.length} cells away.`, link(["cluster"]));
   }
   for (const cell of cluster?.cells ?? []) {
     if (cell.state !== "ready") add("bad", `Cell ${cell.cell} is ${cell.state}.`, link(["cluster"]));

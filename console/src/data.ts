@@ -10,6 +10,10 @@ export interface Loaded<T> {
   reload: () => void;
 }
 
+/** An answer that took long is asked for again after so many times as long: very full brokers are asked less often. */
+const PATIENCE = 10;
+const MOST_MS = 60_000;
+
 /** Ask now, when `deps` change, and every `everyMs` while the tab is visible. */
 export function useLoaded<T>(ask: (signal: AbortSignal) => Promise<T>, deps: readonly unknown[], everyMs = 0): Loaded<T> {
   const [state, setState] = useState<{ data: T | undefined; error: unknown }>({ data: undefined, error: undefined });
@@ -19,15 +23,18 @@ export function useLoaded<T>(ask: (signal: AbortSignal) => Promise<T>, deps: rea
     const abort = new AbortController();
     let timer = 0;
     const run = async (): Promise<void> => {
+      const begun = performance.now();
+      let nextMs = everyMs;
       try {
         const data = await ask(abort.signal);
+        nextMs = Math.max(everyMs, Math.min(MOST_MS, PATIENCE * (performance.now() - begun)));
         if (!abort.signal.aborted) setState({ data, error: undefined });
       } catch (error) {
         if (abort.signal.aborted) return;
         if (isUnauthorized(error)) window.dispatchEvent(new Event("unauthorized"));
         setState((before) => ({ data: before.data, error }));
       }
-      if (everyMs > 0 && !abort.signal.aborted) timer = window.setTimeout(tick, everyMs);
+      if (everyMs > 0 && !abort.signal.aborted) timer = window.setTimeout(tick, nextMs);
     };
     const tick = (): void => {
       if (document.hidden) timer = window.setTimeout(tick, everyMs);
@@ -62,29 +69,41 @@ export interface Live {
 export function useLive(generation: number): Live {
   const [live, setLive] = useState<Live>({ overview: undefined, before: undefined, state: "connecting", at: 0 });
   useEffect(() => {
-    const abort = new AbortController();
+    const ended = new AbortController();
     const run = async (): Promise<void> => {
-      for (let tries = 0; !abort.signal.aborted; tries += 1) {
+      for (let tries = 0; !ended.signal.aborted; tries += 1) {
+        await visible();
+        // Browsers have six connections to a broker over HTTP/1.1, for all tabs: a hidden one takes none.
+        const hidden = new AbortController();
+        const changed = (): void => { if (document.hidden) hidden.abort(); };
+        document.addEventListener("visibilitychange", changed);
         try {
-          for await (const overview of overviews(abort.signal)) {
+          for await (const overview of overviews(AbortSignal.any([ended.signal, hidden.signal]))) {
             tries = 0;
             setLive((last) => ({ overview, before: last.overview, state: "live", at: Date.now() }));
           }
           throw new Error("The stream ended.");
         } catch (error) {
-          if (abort.signal.aborted) return;
+          if (ended.signal.aborted) return;
+          if (hidden.signal.aborted) continue;
           const state = isUnauthorized(error) ? "unauthorized" : "lost";
           if (state === "unauthorized") window.dispatchEvent(new Event("unauthorized"));
           setLive((last) => ({ ...last, state }));
           if (state === "unauthorized") return;
+        } finally {
+          document.removeEventListener("visibilitychange", changed);
         }
         await new Promise((resolve) => setTimeout(resolve, Math.min(5000, 500 * 2 ** tries)));
       }
     };
     void run();
-    return () => abort.abort();
+    return () => ended.abort();
   }, [generation]);
   return live;
+}
+
+async function visible(): Promise<void> {
+  while (document.hidden) await new Promise((resolve) => document.addEventListener("visibilitychange", resolve, { once: true }));
 }
 
 export interface Session {

@@ -5,6 +5,7 @@ import { get, key, pages, useKey, reason, isUnauthorized, type Schemas } from ".
 import { loadHealth, loadKeys, SessionContext, useLive, useLoaded, type Session } from "./data.js";
 import { duration } from "./format.js";
 import { go, link, useRoute, type Route } from "./route.js";
+import { TaskBar } from "./taskbar.js";
 import { Button, Dialog, Empty, Field } from "./ui.js";
 import { ClusterPage } from "./pages/cluster.js";
 import { ConsumersPage } from "./pages/consumers.js";
@@ -54,6 +55,8 @@ function Console(): JSX.Element {
   useEffect(() => {
     document.title = [route.path[1], PAGES.find((page) => page.id === section)?.name, "topics"].filter(Boolean).join(" · ");
   }, [route]);
+  // On narrow screens not all links are in sight.
+  useEffect(() => document.querySelector(".side [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" }), [section]);
   useShortcuts(search, () => setHelp(true));
 
   const say = useCallback((text: string, kind: "good" | "bad" = "good") => setToast({ text, kind }), []);
@@ -94,6 +97,7 @@ function Console(): JSX.Element {
             </div>
           </header>
           {live.state === "lost" && <p class="notice" role="alert">The broker does not answer{live.at > 0 ? `; the figures are ${duration(Date.now() - live.at)} old` : ""}. The console tries again by itself.</p>}
+          <TaskBar />
           <main id="main" tabIndex={-1} key={generation}><Page route={route} /></main>
         </div>
       </div>
@@ -248,6 +252,9 @@ function useShortcuts(search: { current: HTMLInputElement | null }, help: () => 
     return () => window.removeEventListener("keydown", pressed);
   }, []);
 }
+
+// A page that the browser has put aside holds connections, and what it shows is old.
+window.addEventListener("pageshow", (event) => { if (event.persisted) location.reload(); });
 
 const root = document.getElementById("app");
 if (root !== null) render(<Console />, root);

@@ -134,7 +134,7 @@ export function Table<T>({ columns, rows, id, label, start, empty }: {
   const grid = { gridTemplateColumns: shown.map((column) => column.width ?? (column.isNumber ? "minmax(64px, 1fr)" : "minmax(0, 2fr)")).join(" ") };
   return (
     <div class="table" role="table" aria-label={label} aria-rowcount={rows.length + 1}>
-      <div role="rowgroup">
+      <div role="rowgroup" class={isLong ? "long-head" : ""}>
         <div class="tr th" role="row" style={grid}>
           {shown.map((column) => {
             const direction = sort?.column === column.name ? (sort.isDown ? "descending" : "ascending") : undefined;
@@ -194,8 +194,8 @@ export function Dialog({ title, close, children }: Children & { title: string; c
     const dialog = element.current;
     const before = document.activeElement;
     dialog?.showModal();
-    // Not the button that closes it, which Enter would press.
-    dialog?.querySelector<HTMLElement>("input, select, textarea, .actions button")?.focus();
+    // Enter does what was asked for, unless something would be lost.
+    (dialog?.querySelector<HTMLElement>("input, select, textarea, .actions .main:enabled") ?? dialog?.querySelector<HTMLElement>(".actions button"))?.focus();
     return () => {
       dialog?.close();
       if (before instanceof HTMLElement) before.focus();
@@ -210,8 +210,8 @@ export function Dialog({ title, close, children }: Children & { title: string; c
 }
 
 /** Asks before something that cannot be undone. `name`: what has to be typed; `losses`: what is lost. */
-export function Confirm({ title, action, losses, name, run, close, children }: Children & {
-  title: string; action: string; losses: readonly string[]; name?: string | undefined; run: () => Promise<void>; close: () => void;
+export function Confirm({ title, action, losses, name, run, close, isReady = true, children }: Children & {
+  title: string; action: string; losses: readonly string[]; name?: string | undefined; run: () => Promise<void>; close: () => void; isReady?: boolean;
 }): JSX.Element {
   const [typed, setTyped] = useState("");
   const [error, setError] = useState<unknown>();
@@ -241,7 +241,7 @@ export function Confirm({ title, action, losses, name, run, close, children }: C
         {error !== undefined && <p class="error" role="alert">{reason(error)}</p>}
         <p class="actions">
           <Button onClick={close}>Cancel</Button>
-          <Button type="submit" kind={losses.length > 0 ? "danger" : "main"} disabled={busy || (name !== undefined && typed !== name)}>{action}</Button>
+          <Button type="submit" kind={losses.length > 0 ? "danger" : "main"} disabled={busy || !isReady || (name !== undefined && typed !== name)}>{action}</Button>
         </p>
       </form>
     </Dialog>

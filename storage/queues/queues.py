@@ -512,25 +512,34 @@ class Queues:
             await queue.wait_dispatched()  # jobs taken before the pause are delivered before this returns
         return paused
 
-    async def purge(self, name: str, states: Sequence[str] = ("ready", "delayed")) -> int:
-        """Delete jobs in these states (ready, delayed), up to the current head. Silent; returns their number.
+    async def purge(
+        self,
+        name: str,
+        states: Sequence[str] = ("ready", "delayed"),
+        *,
+        max: int | None = None,
+        through_seq: int | None = None,
+    ) -> int:
+        """Delete jobs in these states (ready, delayed), up to `through_seq` or the current head. Silent.
 
-        After a crash some of them may remain."""
+        Returns their number; it is less than `max` only if none is left. After a crash some of them may remain.
+        """
         self._logs.check_open()
         unknown = [state for state in states if state not in (JobState.READY, JobState.DELAYED)]
         if unknown or not states:
             raise InvalidRequest('states: a list of "ready" and "delayed".', field="states")
         queue = await self.open(name)
         log, table = queue.log, queue.table
-        below, purged = log.head + 1, 0
+        below, purged = (log.head if through_seq is None else min(through_seq, log.head)) + 1, 0
         queue.serve()  # jobs that are due by now become ready
         while True:
             jobs: list[Job] = []
+            most = _PURGED_AT_ONCE if max is None else min(_PURGED_AT_ONCE, max - purged)
             if "ready" in states:
-                jobs = table.take(_PURGED_AT_ONCE, log.live_seqs, below)
+                jobs = table.take(most, log.live_seqs, below)
                 table.hold(jobs)
-            if "delayed" in states and len(jobs) < _PURGED_AT_ONCE:
-                jobs += table.take_delayed(_PURGED_AT_ONCE - len(jobs), below)
+            if "delayed" in states and len(jobs) < most:
+                jobs += table.take_delayed(most - len(jobs), below)
             if not jobs:
                 return purged
             request = Delete(bound_head=log.head, seqs=sorted(job.seq for job in jobs))
@@ -538,6 +547,8 @@ class Queues:
             delete = partial(self._topics.delete_jobs, queue.topic, request, None, sync=False)
             await queue.commit_shielded(delete, partial(table.put_back, jobs))
             purged += len(jobs)
+            if purged == max:
+                return purged
 
     async def redrive(
         self,

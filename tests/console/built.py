@@ -37,6 +37,11 @@ globalThis.find = (wanted, kinds) => {
   return seen.find((each) => name(each) === wanted) ?? seen.find((each) => name(each).startsWith(wanted));
 };
 """
+_PROBLEMS = """
+globalThis.problems = [];
+addEventListener('securitypolicyviolation', (event) => problems.push(`${event.violatedDirective} ${event.blockedURI}`));
+addEventListener('error', (event) => problems.push(event.message));
+"""
 _CLICKABLE = "button, a, [role=option], input[type=checkbox]"
 
 
@@ -67,12 +72,20 @@ class ConsolePage(OpenedPage):
 
     def __enter__(self) -> ConsolePage:
         super().__enter__()
-        self.evaluate(
-            "globalThis.problems = []; addEventListener('securitypolicyviolation', (event) => "
-            "problems.push(`${event.violatedDirective} ${event.blockedURI}`));"
-            "addEventListener('error', (event) => problems.push(event.message));" + _FIND
-        )
+        self.call("Page.enable")
+        self.call("Page.addScriptToEvaluateOnNewDocument", source=_PROBLEMS + _FIND)
+        self.evaluate(_PROBLEMS + _FIND)
         return self
+
+    def visit(self, url: str) -> None:
+        """Open the console of the broker at this address, as at a first visit."""
+        self.look()
+        # What a page before has stored is removed at the address that it belongs to.
+        for address in ("about:blank", f"{url}/console", "about:blank", f"{url}/console"):
+            self.call("Page.navigate", url=address)
+            self.until("document.readyState === 'complete'")
+            if address != "about:blank":
+                self.evaluate("sessionStorage.clear(), localStorage.clear()")
 
     def problems(self) -> list[str]:
         """Violations of the policy, errors of scripts, and requests to other hosts."""
@@ -122,15 +135,15 @@ class ConsolePage(OpenedPage):
             f".find((each) => each.innerText.trim().startsWith({wanted}));"
             "return label && document.getElementById(label.htmlFor); })()"
         )
-        self.until(f"!!{field}")
-        if self.evaluate(f"{field}.tagName") == "SELECT":
-            self.evaluate(
-                f"(() => {{ const field = {field}; field.value = {json.dumps(text)};"
-                "field.dispatchEvent(new Event('change', {bubbles: true})); })()"
-            )
-            return
-        self.evaluate(f"{field}.focus(), {field}.select()")
-        self.type(text)
+        # In one step each: a page may show its field anew at any moment.
+        choose = (
+            "((field) => { if (!field) return 'none'; field.focus(); if (field.tagName !== 'SELECT') { field.select();"
+            f"return 'text'; }} field.value = {json.dumps(text)};"
+            f"field.dispatchEvent(new Event('change', {{bubbles: true}})); return 'chosen'; }})({field})"
+        )
+        self.until(f"(globalThis.filled = {choose}) !== 'none'")
+        if self.evaluate("filled") == "text":
+            self.type(text)
 
     def type(self, text: str) -> None:
         """Type a text where the focus is."""
@@ -146,10 +159,12 @@ class ConsolePage(OpenedPage):
             self.call("Input.dispatchKeyEvent", type="keyDown" if text else "rawKeyDown", **shown)
             self.call("Input.dispatchKeyEvent", type="keyUp", **shown)
 
-    def findings(self) -> list[str]:
-        """The serious findings of axe-core on the page as it is."""
-        self.evaluate(AXE.read_text())
-        found = self.evaluate("axe.run(document, {resultTypes: ['violations']})")
+    def findings(self, *rules: str) -> list[str]:
+        """The serious findings of axe-core on the page as it is: those of all its rules, or of these."""
+        if not self.evaluate("'axe' in globalThis"):
+            self.evaluate(AXE.read_text())
+        options = {"resultTypes": ["violations"], **({"runOnly": [*rules]} if rules else {})}
+        found = self.evaluate(f"axe.run(document, {json.dumps(options)})")
         return [
             f"{each['id']}: {each['help']}: {node['target']} {node['failureSummary']}"
             for each in found["violations"]

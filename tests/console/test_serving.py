@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
@@ -23,6 +24,15 @@ SCRIPT = b"console.log(1);" * 200
 CONSOLE = ConsolePages().operations()
 
 
+def found_at(folder: Path) -> Callable[[str], Path]:
+    """In place of the files of the package: those of this folder."""
+
+    def found(package: str) -> Path:
+        return folder
+
+    return found
+
+
 @pytest.fixture
 def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of built files, beside which others must not be found."""
@@ -32,12 +42,12 @@ def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (folder / name).write_bytes(content)
         (folder / f"{name}.gz").write_bytes(gzip.compress(content))
     (folder.parent / "secret.js").write_bytes(b"x")
-    monkeypatch.setattr(files, "files", lambda _: tmp_path / "package")
+    monkeypatch.setattr(files, "files", found_at(tmp_path / "package"))
     return folder
 
 
 async def asked(
-    tmp_path: Path, path: str, method: str = "GET", *, console: bool = True, **headers: str
+    tmp_path: Path, path: str, method: str = "GET", console: bool = True, /, **headers: str
 ) -> httpx.Response:
     given = {"data_dir": tmp_path / "data", "api_keys": "aaaa", "probe_auth": True, "console": console}
     settings = Settings.model_validate(given)
@@ -86,7 +96,7 @@ async def test_an_address_with_a_slash_leads_to_the_page(tmp_path: Path) -> None
 
 
 async def test_without_a_build_the_page_says_how_to_get_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "files", lambda _: tmp_path / "nowhere")
+    monkeypatch.setattr(files, "files", found_at(tmp_path / "nowhere"))
     answer = await asked(tmp_path, "/console")
     assert answer.status_code == 404
     assert "make console" in answer.text
@@ -94,7 +104,7 @@ async def test_without_a_build_the_page_says_how_to_get_one(tmp_path: Path, monk
 
 @pytest.mark.parametrize("path", ["/console", "/console/", "/console/app-0123456789ab.js"])
 async def test_a_console_that_is_switched_off_is_not_served(built: Path, tmp_path: Path, path: str) -> None:
-    answer = await asked(tmp_path, path, console=False, authorization="Bearer aaaa")
+    answer = await asked(tmp_path, path, "GET", False, authorization="Bearer aaaa")
     assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_found")
     assert not {each.path for each in all_operations("", console=False)} & {each.path for each in CONSOLE}
 

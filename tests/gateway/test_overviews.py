@@ -45,6 +45,7 @@ def test_a_merge_takes_the_largest_value_where_a_sum_says_nothing() -> None:
     other = EXAMPLE | {
         "ready": False, "pressure": 0.5, "ready_jobs": 10, "disk_free_bytes": 1, "disk_bytes": 2,
         "resident_bytes": None,
+        "busiest": [{"topic": "a", "appended_per_s": 60.0}, {"topic": "orders", "appended_per_s": 1.5}],
         "consumer_lag": {"value": 99, "topic": "x", "consumer": "y", "router": None},
     }  # fmt: skip
     found = merged([EXAMPLE, other])
@@ -53,6 +54,7 @@ def test_a_merge_takes_the_largest_value_where_a_sum_says_nothing() -> None:
     assert (found["disk_free_bytes"], found["disk_bytes"]) == (1, 2)
     assert found["resident_bytes"] == EXAMPLE["resident_bytes"]
     assert found["consumer_lag"]["topic"] == "x"
+    assert found["busiest"] == [{"topic": "orders", "appended_per_s": 120.0}, {"topic": "a", "appended_per_s": 60.0}]
 
 
 def test_histories_of_different_lengths_are_added_from_their_ends() -> None:

@@ -10,7 +10,19 @@ from typing import Any
 import httpx
 import pytest
 
-from broker.overview import POINTS, SERIES, TOPIC_POINTS, Figures, History, Named, TopicHistory, visible
+from broker.overview import (
+    BUSIEST,
+    POINTS,
+    SERIES,
+    TOPIC_POINTS,
+    Busiest,
+    Busy,
+    Figures,
+    History,
+    Named,
+    TopicHistory,
+    visible,
+)
 from broker.overview.history import MAX_TOPICS, TopicPoint
 from broker.settings import Settings
 from broker.wiring import Broker
@@ -44,6 +56,10 @@ async def test_the_overview_counts_records_jobs_and_lag(client: httpx.AsyncClien
     assert (found["appended_records"], found["claimed_jobs"]) == (8, 1)
     assert (found["ready"], found["partial"], found["shards"]) == (True, False, 1)
     assert found["disk_bytes"] > found["disk_free_bytes"] > 0
+    while not (busiest := (await overview(client))["busiest"]):  # until there were two walks
+        await append(client, "t", {"data": 1})
+        await asyncio.sleep(0.2)
+    assert {each["topic"] for each in busiest} <= {"t", "copies"}
 
 
 async def test_a_key_with_prefixes_sees_no_name_that_they_do_not_cover(engine: Engine, tmp_path: Path) -> None:
@@ -99,6 +115,25 @@ def test_the_history_of_topics_is_bounded_and_begins_anew_with_an_epoch() -> Non
     history.add(99, [TopicPoint("t00000", 2, 1, 0)])
     assert history.of("t00000") == ([], [])
     assert history.of("t00001") == ([], [])
+
+
+def test_the_busiest_topics_are_those_with_the_most_records_since_the_walk_before() -> None:
+    busiest = Busiest()
+    for ts, step in ((1000, 0), (3000, 1), (5000, 2)):
+        for number in range(BUSIEST + 5):
+            busiest.see(f"t{number:02d}", 1, 1000 + step * number)
+        busiest.see("made anew", step, 10 * step)
+        found = busiest.finish(ts)
+        assert len(found) == (BUSIEST if step else 0)
+    assert found[0] == Busy(f"t{BUSIEST + 4}", (BUSIEST + 4) / 2)
+    assert found == sorted(found, key=lambda busy: -busy.appended_per_s)
+    assert busiest.finish(7000) == []  # no topic is left
+
+
+def test_a_key_with_prefixes_sees_only_busy_topics_that_they_cover() -> None:
+    figures = Figures(ts=1, ready=True, busiest=[Busy("a.b", 2.0), Busy("b", 1.0)])
+    assert visible(figures, ("a.",)).busiest == [Busy("a.b", 2.0)]
+    assert visible(figures, ()).busiest == figures.busiest
 
 
 async def test_the_history_is_answered_from_the_start(client: httpx.AsyncClient) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from storage import Engine
 from storage.state.queues.values import Redriven
-from tests.http.calls import append
+from tests.http.calls import append, refused
 from tests.http.queue_calls import call, claim, figures, queue, seqs
 from tests.http.test_long_poll import until
 
@@ -41,6 +41,23 @@ async def test_a_purge_of_a_state_deletes_only_jobs_in_that_state(client: httpx.
     assert (await call(client, "purge", states=["delayed"]))["purged"] == 1
     assert (await call(client, "purge", states=["delayed"]))["purged"] == 0
     assert (await call(client, "purge", states=["ready"]))["purged"] == 1
+
+
+async def test_a_purge_in_several_calls_ends_at_a_seq(client: httpx.AsyncClient) -> None:
+    await queue(client, *range(7))
+    await claim(client, max=1)
+    await call(client, "nack", node="w", seqs=[1], delay_ms=60_000)
+    purged = [(await call(client, "purge", max=2, through_seq=5))["purged"] for _ in range(4)]
+    assert purged == [2, 2, 1, 0]
+    listed = (await client.get("/v0/topics/q/leases")).json()
+    assert seqs(listed["jobs"]) == [6, 7]
+    assert (await call(client, "purge", through_seq=100))["purged"] == 2
+
+
+@pytest.mark.parametrize("limit", [0, 10_001, "2"])
+async def test_a_purge_refuses_a_limit_out_of_range(client: httpx.AsyncClient, limit: object) -> None:
+    await queue(client, 1)
+    refused(await client.post("/v0/topics/q/purge", json={"max": limit}), 400, "invalid_request")
 
 
 async def test_the_lease_list_has_node_state_and_deadline_of_each_job(

@@ -54,7 +54,7 @@ async def resume_queue(current: Current, topic: TopicName) -> PauseAnswer:
     responses=_WRITES,
 )
 async def purge_queue(current: Current, topic: TopicName, body: PurgeRequest) -> PurgeAnswer:
-    purged = await queues.purge(current.broker.engine, topic, body.states)
+    purged = await queues.purge(current.broker.engine, topic, body.states, max=body.max, through_seq=body.through_seq)
     return PurgeAnswer(topic=topic, purged=purged, performance=performance(current))
 
 

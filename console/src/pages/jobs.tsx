@@ -1,25 +1,25 @@
 // The jobs of a queue by state, the history of one job, and what an operator does with many of them.
 import type { JSX } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { ApiError, call, get, read, reason, topicPath, type Schemas } from "../api.js";
 import { useLoaded, useSession } from "../data.js";
 import { ago, duration, stamp, whole } from "../format.js";
 import { print } from "../json.js";
 import { amend, link, type Route } from "../route.js";
+import { isRunning, purge, redriveAll, useTasks } from "../tasks.js";
 import { Badge, Button, Confirm, Dialog, Empty, Field, Of, Table, Tabs, type Column } from "../ui.js";
 import { Contents, matches, type Stored } from "./records.js";
 import type { Topic } from "./topic.js";
 
 type Job = Schemas["Job"];
-/** The largest number of jobs that one call moves. */
-const BATCH = 500;
 const PAGE = 100;
 const ORIGIN = "$dead_letter_from";
 
 export function Jobs({ topic, route, reload }: { topic: Topic; route: Route; reload: () => void }): JSX.Element {
   const queue = topic.queue;
   const [purging, setPurging] = useState(false);
-  const [task, setTask] = useState<"redrive" | undefined>();
+  const [redriving, setRedriving] = useState(false);
+  const isBusy = useTasks().some((task) => task.topic === topic.topic && isRunning(task));
   const { may, say } = useSession();
   const state = route.query.get("state") ?? "ready";
   const base = ["queues", topic.topic];
@@ -39,20 +39,20 @@ export function Jobs({ topic, route, reload }: { topic: Topic; route: Route; rel
       say(reason(failure), "bad");
     }
   };
-  const lacks = (scope: "admin" | "delete"): string | undefined => (may(scope) ? undefined : `This key lacks the scope ${scope}.`);
+  const lacks = (scope: "admin" | "delete"): string | undefined => (may(scope) ? (isBusy ? "A task of this queue is running." : undefined) : `This key lacks the scope ${scope}.`);
   return (
     <>
       <div class="tools">
-        <Button disabled={!may("admin")} title={lacks("admin")} onClick={() => void toggle()}>{queue?.paused ? "Resume" : "Pause"}</Button>
-        <Button disabled={!may("admin") || dead === null || dead === undefined} title={lacks("admin") ?? (dead ? undefined : "This queue has no dead letter topic.")} onClick={() => setTask("redrive")}>Redrive all</Button>
-        <Button kind="danger" disabled={!may("delete")} title={lacks("delete")} onClick={() => setPurging(true)}>Purge</Button>
+        <Button disabled={!may("admin")} title={may("admin") ? undefined : lacks("admin")} onClick={() => void toggle()}>{queue?.paused ? "Resume" : "Pause"}</Button>
+        <Button disabled={!may("admin") || isBusy || dead === null || dead === undefined} title={lacks("admin") ?? (dead ? undefined : "This queue has no dead letter topic.")} onClick={() => setRedriving(true)}>Redrive all</Button>
+        <Button kind="danger" disabled={!may("delete") || isBusy} title={lacks("delete")} onClick={() => setPurging(true)}>Purge</Button>
         {(queue?.dead_pending ?? 0) > 0 && <Badge kind="bad">{queue?.dead_pending} jobs cannot be moved to {dead}</Badge>}
         {(queue?.lost ?? 0) > 0 && <Badge kind="warn">{whole(queue?.lost ?? 0)} jobs lost to a cap or ttl</Badge>}
       </div>
       <Tabs tabs={tabs} current={state} href={(id) => link(base, { tab: "jobs", state: id })} />
       {state === "dead" ? <Dead key={dead ?? ""} topic={topic} route={route} /> : <ByState key={state} topic={topic} state={state} />}
       {purging && <Purge topic={topic} close={() => { setPurging(false); reload(); }} />}
-      {task === "redrive" && <Redrive topic={topic} close={() => { setTask(undefined); reload(); }} />}
+      {redriving && <Redrive topic={topic} close={() => { setRedriving(false); reload(); }} />}
     </>
   );
 }
@@ -94,7 +94,7 @@ function inFuture(ts: number | null | undefined): string {
 
 /** What happened to one job so far. */
 function JobDialog({ topic, job, close }: { topic: Topic; job: Job; close: () => void }): JSX.Element {
-  const loaded = useLoaded((signal) => get<Stored>(topicPath(topic.topic, `/records/${job.$seq}`), { signal }), [job.$seq]);
+  const loaded = useLoaded((signal) => get<Stored>(topicPath(topic.topic, `/records/${job.$seq}`), { query: { include_tags: true }, signal }), [job.$seq]);
   const max = topic.config.max_deliveries;
   return (
     <Dialog title={`Job ${whole(job.$seq)}`} close={close}>
@@ -138,12 +138,12 @@ function Dead({ topic, route }: { topic: Topic; route: Route }): JSX.Element {
   const [asking, setAsking] = useState(false);
   useEffect(() => { setFrom(0); setChosen(new Set()); }, [since]);
   const loaded = useLoaded(async (signal) => {
-    if (source === null || source === undefined) return undefined;
+    if (source === null || source === undefined) return null;
     const time = since === "" ? {} : { from_ts: Date.now() - Number(since) * 1000 };
     try {
       return await read(source, { from_seq: from, limit: 500, include_tags: true, skip_corrupt: true, ...time }, 0, signal);
     } catch (failure) {
-      if (failure instanceof ApiError && failure.code === "topic_not_found") return undefined;
+      if (failure instanceof ApiError && failure.code === "topic_not_found") return null;
       throw failure;
     }
   }, [source, since, from], 5_000);
@@ -154,54 +154,55 @@ function Dead({ topic, route }: { topic: Topic; route: Route }): JSX.Element {
     setChosen(new Set());
     loaded.reload();
   };
+  const page = loaded.data;
+  const all = (page?.records ?? []).filter((record) => meta(record, ORIGIN) === topic.topic);
+  const found = all.filter((record) => matches(record, filter));
+  const pick = (seq: number, isOn: boolean): void => {
+    const next = new Set(chosen);
+    if (isOn) next.add(seq);
+    else next.delete(seq);
+    setChosen(next);
+  };
+  const columns: Column<Stored>[] = [
+    { name: "Choose", cell: (record) => <input type="checkbox" aria-label={`Choose dead letter ${record.$seq}`} checked={chosen.has(record.$seq)} onChange={(event) => pick(record.$seq, event.currentTarget.checked)} />, width: "56px" },
+    { name: "Died", cell: (record) => <button type="button" class="button quiet" onClick={() => setOpen(record)}>{stamp(record.$ts)}</button>, by: (record) => record.$ts, width: "190px" },
+    { name: "Job", cell: (record) => meta(record, "$dead_letter_src_seq"), isNumber: true, isMinor: true },
+    { name: "Deliveries", cell: (record) => meta(record, "$dead_letter_deliveries"), isNumber: true, isMinor: true },
+    { name: "Reason", cell: (record) => meta(record, "$dead_letter_reason") || "–", by: (record) => meta(record, "$dead_letter_reason"), width: "minmax(0, 3fr)" },
+    { name: "Data", cell: (record) => <code>{print(record.data, 0, 200)}</code>, width: "minmax(0, 3fr)", isMinor: true },
+  ];
   return (
-    <Of loaded={loaded}>{(page) => {
-      const all = (page?.records ?? []).filter((record) => meta(record, ORIGIN) === topic.topic);
-      const found = all.filter((record) => matches(record, filter));
-      const pick = (seq: number, isOn: boolean): void => {
-        const next = new Set(chosen);
-        if (isOn) next.add(seq);
-        else next.delete(seq);
-        setChosen(next);
-      };
-      const columns: Column<Stored>[] = [
-        { name: "Choose", cell: (record) => <input type="checkbox" aria-label={`Choose dead letter ${record.$seq}`} checked={chosen.has(record.$seq)} onChange={(event) => pick(record.$seq, event.currentTarget.checked)} />, width: "56px" },
-        { name: "Died", cell: (record) => <button type="button" class="button quiet" onClick={() => setOpen(record)}>{stamp(record.$ts)}</button>, by: (record) => record.$ts, width: "190px" },
-        { name: "Job", cell: (record) => meta(record, "$dead_letter_src_seq"), isNumber: true, isMinor: true },
-        { name: "Deliveries", cell: (record) => meta(record, "$dead_letter_deliveries"), isNumber: true, isMinor: true },
-        { name: "Reason", cell: (record) => meta(record, "$dead_letter_reason") || "–", by: (record) => meta(record, "$dead_letter_reason"), width: "minmax(0, 3fr)" },
-        { name: "Data", cell: (record) => <code>{print(record.data, 0, 200)}</code>, width: "minmax(0, 3fr)", isMinor: true },
-      ];
-      return (
+    <>
+      <div class="tools">
+        <Field label="Died">{(id) => (
+          <select id={id} value={since} onChange={(event) => amend({ since: event.currentTarget.value })}>
+            <option value="">at any time</option>
+            {SPANS.map(([name, seconds]) => <option key={name} value={String(seconds)}>in the last {name}</option>)}
+          </select>
+        )}</Field>
+        <Field label="Filter">{(id) => <input id={id} type="search" value={filter} placeholder="text in reason or data" onInput={(event) => amend({ filter: event.currentTarget.value })} />}</Field>
+        <Button disabled={found.length === 0} onClick={() => setChosen(chosen.size === found.length ? new Set() : new Set(found.map((record) => record.$seq)))}>{chosen.size > 0 && chosen.size === found.length ? "Choose none" : "Choose all shown"}</Button>
+        <Button kind="main" disabled={chosen.size === 0 || !may("admin")} title={may("admin") ? undefined : "This key lacks the scope admin."} onClick={() => setAsking(true)}>Redrive {chosen.size > 0 ? whole(chosen.size) : ""}</Button>
+      </div>
+      <Of loaded={loaded}>{() => (
         <>
-          <div class="tools">
-            <Field label="Died">{(id) => (
-              <select id={id} value={since} onChange={(event) => amend({ since: event.currentTarget.value })}>
-                <option value="">at any time</option>
-                {SPANS.map(([name, seconds]) => <option key={name} value={String(seconds)}>in the last {name}</option>)}
-              </select>
-            )}</Field>
-            <Field label="Filter">{(id) => <input id={id} type="search" value={filter} placeholder="text in reason or data" onInput={(event) => amend({ filter: event.currentTarget.value })} />}</Field>
-            <Button disabled={found.length === 0} onClick={() => setChosen(chosen.size === found.length ? new Set() : new Set(found.map((record) => record.$seq)))}>{chosen.size > 0 && chosen.size === found.length ? "Choose none" : "Choose all shown"}</Button>
-            <Button kind="main" disabled={chosen.size === 0 || !may("admin")} title={may("admin") ? undefined : "This key lacks the scope admin."} onClick={() => setAsking(true)}>Redrive {chosen.size > 0 ? whole(chosen.size) : ""}</Button>
-          </div>
           <Table label="Dead letters" columns={columns} rows={found} id={(record) => String(record.$seq)} start={{ column: "Died", isDown: true }}
-            empty={<Empty title={all.length === 0 ? "No dead letters." : "No dead letter matches."}><p>{page === undefined ? `${source} does not exist yet: it is created with the first dead job.` : <>They are records of <a href={link(["topics", source])}>{source}</a>.</>}</p></Empty>} />
-          {page !== undefined && (
+            empty={<Empty title={all.length === 0 ? "No dead letters." : "No dead letter matches."}><p>{page === null ? `${source} does not exist yet: it is created with the first dead job.` : <>They are records of <a href={link(["topics", source])}>{source}</a>.</>}</p></Empty>} />
+          {page && (
             <div class="actions">
               <Button disabled={from === 0} onClick={() => setFrom(0)}>First page</Button>
               <Button disabled={page.caught_up} onClick={() => setFrom(page.next_from_seq)}>Next page</Button>
             </div>
           )}
-          {open !== undefined && <DeadDialog record={open} topic={topic} close={() => setOpen(undefined)} />}
-          {asking && (
-            <Confirm title="Redrive dead letters" action="Redrive" losses={[]} run={redrive} close={() => setAsking(false)}>
-              <p>{whole(chosen.size)} {chosen.size === 1 ? "job goes" : "jobs go"} from {source} back to {topic.topic} and can be claimed at once. Their deliveries start at 0 again.</p>
-            </Confirm>
-          )}
         </>
-      );
-    }}</Of>
+      )}</Of>
+      {open !== undefined && <DeadDialog record={open} topic={topic} close={() => setOpen(undefined)} />}
+      {asking && (
+        <Confirm title="Redrive dead letters" action="Redrive" losses={[]} run={redrive} close={() => setAsking(false)}>
+          <p>{whole(chosen.size)} {chosen.size === 1 ? "job goes" : "jobs go"} from {source} back to {topic.topic} and can be claimed at once. {chosen.size === 1 ? "Its" : "Their"} deliveries start at 0 again.</p>
+        </Confirm>
+      )}
+    </>
   );
 }
 
@@ -223,67 +224,39 @@ function DeadDialog({ record, topic, close }: { record: Stored; topic: Topic; cl
 
 // -- tasks -----------------------------------------------------------------------------------------------------------
 
-/** Moves all dead letters back, batch by batch, until none is left or the operator stops. */
+/** Asks before all dead letters go back. The task then goes on, whatever page is shown. */
 function Redrive({ topic, close }: { topic: Topic; close: () => void }): JSX.Element {
-  const [count, setCount] = useState<{ moved: number; total: number }>();
-  const [state, setState] = useState<"asking" | "running" | "done" | "stopped">("asking");
-  const [error, setError] = useState<string>();
-  const stopped = useRef(false);
-  const path = topicPath(topic.topic, "/redrive");
-  useEffect(() => {
-    call<Schemas["RedriveAnswer"]>("POST", path, { body: { dry_run: true, max: 10_000 } }).then(
-      (answer) => setCount({ moved: 0, total: answer.moved + answer.remaining }),
-      (failure: unknown) => setError(reason(failure)),
-    );
-    return () => { stopped.current = true; };
-  }, []);
-  const run = async (): Promise<void> => {
-    setState("running");
-    try {
-      for (let moved = 0; ;) {
-        const answer = await call<Schemas["RedriveAnswer"]>("POST", path, { body: { max: BATCH }, waitMs: 30_000 });
-        moved += answer.moved;
-        setCount({ moved, total: moved + answer.remaining });
-        if (answer.remaining === 0 || answer.moved === 0) return setState("done");
-        if (stopped.current) return setState("stopped");
-      }
-    } catch (failure) {
-      setError(reason(failure));
-      setState("stopped");
-    }
-  };
+  const loaded = useLoaded(async (signal) => {
+    const body = { dry_run: true, max: 10_000 };
+    const answer = await call<Schemas["RedriveAnswer"]>("POST", topicPath(topic.topic, "/redrive"), { body, signal });
+    return answer.moved + answer.remaining;
+  }, [topic.topic]);
+  const total = loaded.data;
   return (
     <Dialog title={`Redrive all of ${topic.topic}`} close={close}>
-      <div>
-        {count === undefined && error === undefined && <p>Counting…</p>}
-        {count !== undefined && state === "asking" && <p>{whole(count.total)} {count.total === 1 ? "job goes" : "jobs go"} from {topic.config.dead_letter} back to {topic.topic}. Their deliveries start at 0 again.</p>}
-        {count !== undefined && state !== "asking" && <p role="status">{state === "done" ? "Done: " : state === "stopped" ? "Stopped: " : ""}{whole(count.moved)} of {whole(count.total)} jobs moved.</p>}
-        {count !== undefined && state !== "asking" && <progress value={count.moved} max={Math.max(1, count.total)} aria-label="Jobs moved" />}
-        {error !== undefined && <p class="error" role="alert">{error}</p>}
+      <form onSubmit={(event) => { event.preventDefault(); redriveAll(topic.topic, total ?? 0); close(); }}>
+        <Of loaded={loaded}>{(count) => <p>{whole(count)} {count === 1 ? "job goes" : "jobs go"} from {topic.config.dead_letter} back to {topic.topic}. {count === 1 ? "Its" : "Their"} deliveries start at 0 again.</p>}</Of>
         <p class="actions">
-          {state === "running" ? <Button onClick={() => { stopped.current = true; }}>Stop</Button> : <Button onClick={close}>Close</Button>}
-          {state === "asking" && <Button kind="main" disabled={count === undefined || count.total === 0} onClick={() => void run()}>Redrive all</Button>}
+          <Button onClick={close}>Cancel</Button>
+          <Button type="submit" kind="main" disabled={total === undefined || total === 0}>Redrive all</Button>
         </p>
-      </div>
+      </form>
     </Dialog>
   );
 }
 
 function Purge({ topic, close }: { topic: Topic; close: () => void }): JSX.Element {
-  const { say } = useSession();
   const [states, setStates] = useState({ ready: true, delayed: true });
-  const queue = topic.queue;
+  // What is confirmed is what was there when the question was asked.
+  const [{ ready, delayed, head }] = useState({ ready: topic.queue?.ready ?? 0, delayed: topic.queue?.delayed ?? 0, head: topic.head_seq });
   const chosen = (["ready", "delayed"] as const).filter((state) => states[state]);
   const losses = [
-    ...(states.ready ? [`${whole(queue?.ready ?? 0)} ready jobs`] : []),
-    ...(states.delayed ? [`${whole(queue?.delayed ?? 0)} delayed jobs`] : []),
+    ...(states.ready ? [`${whole(ready)} ready jobs`] : []),
+    ...(states.delayed ? [`${whole(delayed)} delayed jobs`] : []),
   ];
-  const run = async (): Promise<void> => {
-    const answer = await call<Schemas["PurgeAnswer"]>("POST", topicPath(topic.topic, "/purge"), { body: { states: chosen }, waitMs: 60_000 });
-    say(`Purged ${whole(answer.purged)} jobs.`);
-  };
+  const run = async (): Promise<void> => purge(topic.topic, chosen, head, (states.ready ? ready : 0) + (states.delayed ? delayed : 0));
   return (
-    <Confirm title={`Purge ${topic.topic}`} action="Purge" losses={losses} name={topic.topic} run={run} close={close}>
+    <Confirm title={`Purge ${topic.topic}`} action="Purge" losses={losses} name={topic.topic} run={run} close={close} isReady={chosen.length > 0}>
       {(["ready", "delayed"] as const).map((state) => (
         <label key={state} class="check"><input type="checkbox" checked={states[state]} onChange={(event) => setStates({ ...states, [state]: event.currentTarget.checked })} />{state} jobs</label>
       ))}
@@ -291,4 +264,3 @@ function Purge({ topic, close }: { topic: Topic; close: () => void }): JSX.Eleme
     </Confirm>
   );
 }
-

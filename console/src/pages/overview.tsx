@@ -5,7 +5,7 @@ import { alerts, type Cluster } from "../alerts.js";
 import { useLoaded, useSession, type Overview } from "../data.js";
 import { bytes, duration, percent, short, whole } from "../format.js";
 import { link } from "../route.js";
-import { Head, Loading, Tile } from "../ui.js";
+import { Head, Loading, Table, Tile, type Column } from "../ui.js";
 
 /** The cells and nodes; undefined: the broker is alone. */
 export async function loadCluster(signal: AbortSignal): Promise<Cluster | undefined> {
@@ -54,6 +54,8 @@ export function OverviewPage(): JSX.Element {
             <Tile title="Processor" value={cpu(now, live.before)} note={`event loop late by ${duration(now.loop_lag_ms)}`} values={series["cpu_share"]} format={percent} />
             <Tile title="Requests" value={per("http_requests")} note={`log: ${bytes(rate(now, live.before, "wal_bytes"))}/s`} values={series["requests_per_s"]} />
           </div>
+          {now.busiest.length > 0 && <h2>Busiest topics</h2>}
+          {now.busiest.length > 0 && <Table label="Busiest topics" columns={BUSIEST} rows={now.busiest} id={(busy) => busy.topic} />}
           <p><small>Lines show the last hour{history.data === undefined ? "" : `: ${Math.round(((history.data.series["pressure"]?.length ?? 0) * history.data.interval_ms) / 60_000)} minutes of it are known since the start of the broker`}. {now.partial ? "There are more topics than the figures of jobs and lag look at." : ""}</small></p>
         </>
       )}
@@ -61,6 +63,10 @@ export function OverviewPage(): JSX.Element {
   );
 }
 
+const BUSIEST: Column<Overview["busiest"][number]>[] = [
+  { name: "Topic", cell: (busy) => <a href={link(["topics", busy.topic])}>{busy.topic}</a>, width: "minmax(0, 4fr)" },
+  { name: "Appended", cell: (busy) => `${short(busy.appended_per_s)}/s`, isNumber: true },
+];
 const STEPS = ["normal", "defers work", "defers more work", "defers all work that can wait", "refuses writes"];
 
 function cpu(now: Overview, before: Overview | undefined): string {

@@ -145,11 +145,14 @@ function LiveRecords({ topic, partition, filter }: { topic: Topic; partition: nu
         if (!abort.signal.aborted) setError(failure);
       }
     };
+    const left = (): void => abort.abort();
+    window.addEventListener("pagehide", left);
     setError(undefined);
     void run();
     return () => {
       abort.abort();
       clearInterval(timer);
+      window.removeEventListener("pagehide", left);
     };
   }, [topic.topic, partition, again]);
   return (
@@ -201,7 +204,7 @@ function Row({ record, open }: { record: Stored; open: () => void }): JSX.Elemen
 }
 
 export function RecordDialog({ topic, partition, seq, close }: { topic: string; partition: number; seq: number; close: () => void }): JSX.Element {
-  const query = partition > 0 ? { partition } : {};
+  const query = { include_tags: true, ...(partition > 0 ? { partition } : {}) };
   const loaded = useLoaded((signal) => get<Stored>(topicPath(topic, `/records/${seq}`), { query, signal }), [topic, partition, seq]);
   return (
     <Dialog title={`Record ${whole(seq)}`} close={close}>

@@ -22,9 +22,9 @@ export function RoutersPage({ route }: { route: Route }): JSX.Element {
   const shown = useMemo(() => (loaded.data?.[0] ?? []).filter((router) => `${router.router} ${router.source} ${router.dest}`.toLowerCase().includes(filter.toLowerCase())), [loaded.data, filter]);
   const columns: Column<Router>[] = [
     { name: "Router", cell: (router) => router.router, by: (router) => router.router, width: "minmax(0, 2fr)" },
-    { name: "Source", cell: (router) => <a href={link(["topics", router.source])}>{router.source}</a>, by: (router) => router.source, width: "minmax(0, 2fr)" },
-    { name: "Destination", cell: (router) => <a href={link(["topics", router.dest])}>{router.dest}</a>, by: (router) => router.dest, width: "minmax(0, 2fr)" },
-    { name: "State", cell: (router) => (router.blocked ? <Badge kind="bad">{router.blocked}</Badge> : <Badge kind="good">active</Badge>), by: (router) => router.blocked ?? "", width: "100px" },
+    { name: "From", cell: (router) => <a href={link(["topics", router.source])}>{router.source}</a>, by: (router) => router.source, width: "minmax(0, 2fr)" },
+    { name: "To", cell: (router) => <a href={link(["topics", router.dest])}>{router.dest}</a>, by: (router) => router.dest, width: "minmax(0, 2fr)" },
+    { name: "State", cell: (router) => (router.blocked ? <Badge kind="bad">{router.blocked}</Badge> : <Badge kind="good">active</Badge>), by: (router) => router.blocked ?? "", width: "72px" },
     { name: "Lag", cell: (router) => whole(router.lag), by: (router) => router.lag, isNumber: true },
     { name: "Copied", cell: (router) => whole(router.forwarded_total), by: (router) => router.forwarded_total, isNumber: true, isMinor: true },
     { name: "", cell: (router) => <Button kind="quiet" disabled={!may("delete")} aria-label={`Delete ${router.router}`} onClick={() => setDeleting(router)}>Delete</Button>, width: "84px", isMinor: true },

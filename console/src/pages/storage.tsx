@@ -50,7 +50,7 @@ function Picture({ answer, topic }: { answer: Answer; topic: Topic }): JSX.Eleme
   for (const tier of ["cold", "hot"]) {
     const found = answer.segments.filter((each) => (each.tier === "cold") === (tier === "cold"));
     const count = found.reduce((sum, each) => sum + Math.max(0, each.end_seq - Math.max(each.first_seq, answer.earliest_seq)), 0);
-    if (count > 0) parts.push({ kind: tier, count, text: `${whole(count)} seqs in ${found.length} ${tier === "cold" ? "segments of the cold tier" : "segments on this disk"}` });
+    if (count > 0) parts.push({ kind: tier, count, text: `${whole(count)} seqs in ${found.length} ${found.length === 1 ? "segment" : "segments"} ${tier === "cold" ? "of the cold tier" : "on this disk"}` });
   }
   const tail = Math.max(0, answer.tail.end_seq - answer.tail.first_seq);
   if (tail > 0) parts.push({ kind: "tail", count: tail, text: `${whole(tail)} seqs in the log` });

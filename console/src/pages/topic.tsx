@@ -48,7 +48,7 @@ function Shown({ topic, route, reload, history }: { topic: Topic; route: Route; 
       <Facts facts={[
         ["Records", whole(topic.count)],
         ["Size", bytes(topic.bytes)],
-        ["Seqs", topic.head_seq === 0 ? "none yet" : `${whole(topic.earliest_seq)} to ${whole(topic.head_seq)}`],
+        ["Seqs", topic.head_seq === 0 ? "none yet" : topic.earliest_seq > topic.head_seq ? `none left of ${whole(topic.head_seq)}` : `${whole(topic.earliest_seq)} to ${whole(topic.head_seq)}`],
         ["Durability", topic.config.durability],
         ["Last write", ago(topic.last_write_ts)],
         ["Last read", ago(topic.last_read_ts)],
