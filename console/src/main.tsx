@@ -113,7 +113,7 @@ function Page({ route }: { route: Route }): JSX.Element {
   switch (section) {
     case "": return <OverviewPage />;
     case "topics": return name === undefined ? <TopicsPage route={route} /> : <TopicPage key={name} name={name} route={route} />;
-    case "queues": return name === undefined ? <QueuesPage /> : <TopicPage key={name} name={name} route={route} isQueue />;
+    case "queues": return name === undefined ? <QueuesPage /> : <TopicPage key={name} name={name} route={route} />;
     case "routers": return <RoutersPage route={route} />;
     case "consumers": return <ConsumersPage route={route} />;
     case "cluster": return <ClusterPage />;

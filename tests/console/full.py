@@ -2,8 +2,9 @@
 
     .venv/bin/python -m tests.console.full [--topics 5000] [--consumers 10000]
 
-Fills a broker of its own, opens the pages in Chromium, and prints how long each took to show, how long the frames were
-while it was scrolled, and the memory of the page. A separate process asks the broker for health meanwhile.
+Fills a broker of its own, opens the pages in Chromium, and prints when the first paint was, how long each page took to
+show, how long the longest frame was while it was scrolled, and the memory of the page. A separate process asks the
+broker for health meanwhile.
 """
 
 from __future__ import annotations

@@ -64,11 +64,11 @@ def walk(folder: Path) -> Iterator[Path]:
 
 @lru_cache(maxsize=1)
 def text_files() -> tuple[Source, ...]:
-    """Every file of the project that is UTF-8 text. Golden files may have any bytes and are left out, and so is the
-    compiled kernel."""
+    """Every file of the project that is UTF-8 text. Golden files may have any bytes and are left out, and so are
+    pictures and the compiled kernel."""
     sources: list[Source] = []
     for path in walk(ROOT):
-        if path.suffix in (".bin", ".so"):
+        if path.suffix in (".bin", ".so", ".webp"):
             continue
         sources.append(Source(path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8")))
     return tuple(sources)

@@ -15,7 +15,7 @@ import { StorageTab } from "./storage.js";
 
 export type Topic = Schemas["TopicAnswer"];
 
-export function TopicPage({ name, route }: { name: string; route: Route; isQueue?: boolean }): JSX.Element {
+export function TopicPage({ name, route }: { name: string; route: Route }): JSX.Element {
   // `touch=false`: looking at a topic is no read of it.
   const loaded = useLoaded((signal) => get<Topic>(topicPath(name), { query: { touch: false }, signal }), [name], 2_000);
   const history = useLoaded((signal) => get<Schemas["TopicHistoryAnswer"]>(topicPath(name, "/history"), { signal }), [name], 60_000);
