@@ -39,9 +39,9 @@ class Picture(NamedTuple):
 
 
 PICTURES = (
-    Picture("overview", "#/", "Busiest topics", in_guide=("wide-light", "wide-dark", "narrow-light")),
+    Picture("overview", "#/", "Busiest topics", in_guide=("wide-light",)),
     Picture("topics", "#/topics", "orders.eu"),
-    Picture("topic", "#/topics/orders.eu", "Watch live", in_guide=("wide-light",)),
+    Picture("topic", "#/topics/orders.eu", "Watch live"),
     Picture("record", "#/topics/orders.eu", "Watch live", (".record",)),
     Picture("live", "#/topics/orders.eu?live=1&filter=sku-1", "sku-1", in_guide=("narrow-dark",)),
     Picture("config", "#/topics/orders.eu?tab=config", "cap_records"),
@@ -50,11 +50,11 @@ PICTURES = (
     Picture("storage", "#/topics/orders.eu?tab=storage", "Retention"),
     Picture("queues", "#/queues", "mails"),
     Picture("jobs", "#/queues/mails?state=leased", "worker-1"),
-    Picture("dead", "#/queues/mails?state=dead", "mailbox", in_guide=("wide-light", "narrow-light")),
+    Picture("dead", "#/queues/mails?state=dead", "mailbox", in_guide=("wide-light",)),
     Picture("routers", "#/routers", "eu-to-audit", in_guide=("wide-dark",)),
     Picture("consumers", "#/consumers", "billing"),
     Picture("groups", "#/consumers?tab=groups", "shipping"),
-    Picture("group", "#/consumers/shipping?tab=groups", "no members"),
+    Picture("group", "#/consumers/shipping?tab=groups", "no members", in_guide=("wide-light",)),
     Picture("cluster", "#/cluster", "This broker is alone"),
     Picture("keys", "#/keys", "no keys"),
     Picture("missing", "#/topics/nothing", "There is no topic"),

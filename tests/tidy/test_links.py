@@ -9,9 +9,9 @@ from tests.tidy.tree import ROOT, Source, text_files
 
 
 def read(path: str) -> str | None:
-    """The text of a file of the project, '' for a folder, None if it does not exist."""
+    """The text of a file of the project, '' for a folder and for a picture, None if it does not exist."""
     full = ROOT / path
-    if full.is_dir():
+    if full.is_dir() or (full.is_file() and full.suffix == ".webp"):
         return ""
     return full.read_text() if full.is_file() else None
 
