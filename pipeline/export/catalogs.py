@@ -76,6 +76,9 @@ class Catalogs:
         if "://" not in store.url:
             # The library does not sync what it writes.
             found["py-io-impl"] = f"{__package__}.synced_files.SyncedFileIO"
+        elif store.url.startswith("abfss://"):
+            # The library would take adlfs, another package.
+            found["py-io-impl"] = f"{__package__}.azure_files.AzureFileIO"
         if self.catalog and "://" not in self.catalog:
             return self.catalog, found
         uri = self.catalog or self._embedded(store)

@@ -1,0 +1,93 @@
+"""Iceberg tables in buckets, and in the catalogs of other programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyiceberg import catalog
+from pyiceberg.utils.config import Config
+
+from pipeline.errors import StoreRefused
+from pipeline.export.exporter import Limits
+from pipeline.export.maintenance import compact
+from pipeline.export.part_settings import PartSettings
+from pipeline.export.tables import TableChain
+from pipeline.export.verification import Verification
+from tests.pipeline.exports import Exports
+from tests.support.rest_catalog import RestCatalog
+from tests.support.small_segments import SmallSegments
+
+ICEBERG = PartSettings(kind="iceberg")
+
+pytestmark = pytest.mark.slow
+
+
+def exported(broker: SmallSegments, topic: str, to: str, where: str) -> None:
+    """Export a topic in three steps, compact it, and export more: every record is in the table once."""
+    broker.append(topic, 60)
+    with Exports(broker.url, to) as exports:
+        for _ in range(3):
+            exports.export(topic, parts=ICEBERG, catalog=where, limits=Limits(max_records=20))
+        assert compact(exports.store, topic, version="test")[:3] == (3, 1, 60)
+        broker.append(topic, 5, first=60)
+        assert exports.export(topic, parts=ICEBERG, catalog=where).records == 5
+        chain = exports.chain(topic)
+        assert isinstance(chain, TableChain)
+        assert chain.numbers() == [1, 2, 3, 4, 5]
+        table = chain.table()
+        assert table is not None
+        assert sorted(table.scan().to_arrow().column("seq").to_pylist()) == list(range(1, 66))
+        verified = Verification(exports.store, topic).run(exports.origin)
+        assert (verified.compared, verified.problems) == (65, [])
+
+
+def test_a_table_in_a_bucket(broker: SmallSegments, bucket: str, tmp_path: Path) -> None:
+    exported(broker, "in-a-bucket", bucket, f"sqlite:///{tmp_path}/catalog.db")
+
+
+def give_key(monkeypatch: pytest.MonkeyPatch, key: str) -> None:
+    monkeypatch.setenv("PYICEBERG_CATALOG__TOPICS__TOKEN", key)
+    # pyiceberg reads its configuration when it is imported.
+    monkeypatch.setattr(catalog, "_ENV_CONFIG", Config())
+
+
+@pytest.fixture
+def rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RestCatalog]:
+    """A catalog that wants a key, which the environment has."""
+    give_key(monkeypatch, "secret")
+    with RestCatalog(tmp_path / "catalog", "secret").serving() as served:
+        yield served
+
+
+def test_a_table_in_a_rest_catalog(broker: SmallSegments, rest: RestCatalog, tmp_path: Path) -> None:
+    exported(broker, "in-rest", str(tmp_path / "out"), rest.url)
+
+
+def test_a_commit_whose_answer_the_catalog_loses_is_not_repeated(
+    broker: SmallSegments, rest: RestCatalog, tmp_path: Path
+) -> None:
+    broker.append("lost-answer", 30)
+    with Exports(broker.url, str(tmp_path / "out")) as exports:
+        exports.export("lost-answer", parts=ICEBERG, catalog=rest.url, limits=Limits(max_records=10))
+        before, rest.lost = rest.commits, 1
+        assert exports.export("lost-answer", parts=ICEBERG, catalog=rest.url).records == 20
+        assert (rest.commits - before, rest.lost) == (1, 0)
+        chain = exports.chain("lost-answer")
+        assert isinstance(chain, TableChain)
+        table = chain.table()
+        assert table is not None
+        assert sorted(table.scan().to_arrow().column("seq").to_pylist()) == list(range(1, 31))
+
+
+def test_a_catalog_that_refuses_the_key_is_named(
+    broker: SmallSegments, rest: RestCatalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.append("refused", 5)
+    give_key(monkeypatch, "another")
+    with (
+        Exports(broker.url, str(tmp_path / "out")) as exports,
+        pytest.raises(StoreRefused, match="The Iceberg catalog cannot be opened: UnauthorizedError"),
+    ):
+        exports.export("refused", parts=ICEBERG, catalog=rest.url)
