@@ -65,6 +65,11 @@ class OpenedPage:
         self._opened.close()
         self._end()
 
+    @property
+    def pid(self) -> int:
+        """The process of the browser, which is also the session of all its processes."""
+        return self._browser.pid
+
     def _end(self) -> None:
         self._browser.terminate()
         self._browser.wait(PATIENCE_S)
