@@ -6,6 +6,7 @@ import contextlib
 import os
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -41,7 +42,7 @@ PAGES = (
     ("#/queues/mails?state=dead", "550 no such mailbox"),
     ("#/routers", "to-audit"),
     ("#/consumers", "billing"),
-    ("#/consumers?tab=groups", "There are no Kafka groups."),
+    ("#/consumers?tab=groups", "Kafka groups"),
     ("#/cluster", "This broker is alone"),
     ("#/keys", "This broker has no keys."),
     ("#/nowhere", "There is no such page."),
@@ -330,6 +331,14 @@ def test_hostile_data_is_shown_and_never_run(http: httpx.Client, page: ConsolePa
     claimed = post(http, "/v0/topics/bad/claim", {"node": HOSTILE[0], "max": 10})["claimed"]
     for job, text in zip(claimed, HOSTILE, strict=True):
         post(http, "/v0/topics/bad/nack", {"node": HOSTILE[0], "seqs": [job["$seq"]], "reason": text})
+    group, v2 = quote(HOSTILE[0], safe=""), {"content-type": "application/vnd.kafka.v2+json"}
+    http.post(f"/consumers/{group}", json={"name": "one", "format": "json"}, headers=v2).raise_for_status()
+    offsets = {"offsets": [{"topic": "evil", "partition": 0, "offset": 0}]}
+    http.post(f"/consumers/{group}/instances/one/offsets", json=offsets, headers=v2).raise_for_status()
+    page.open("#/consumers?tab=groups", HOSTILE[0])
+    page.click(HOSTILE[0])
+    page.shows("Partitions without a member")
+    http.delete(f"/consumers/{group}/instances/one", headers=v2).raise_for_status()
     page.open("#/topics/evil", "onerror=globalThis.owned")
     page.evaluate("document.querySelector('.record').click()")
     page.shows("Meta")
