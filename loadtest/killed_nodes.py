@@ -180,7 +180,7 @@ class Cluster:
         [other, *_] = [each for each in self.nodes if each is not node and each.port]
         while True:
             with suppress(OSError, HTTPException):
-                cells = _ask(other, "GET", "/v0/cluster")["cells"]
+                cells = ask_node(other, "GET", "/v0/cluster")["cells"]
                 return {each["cell"] for each in cells if each.get("node") == node.name}
 
     def until_whole(self, *, but: NodeProcess | None = None) -> dict[int, float]:
@@ -207,7 +207,7 @@ class Cluster:
 
     def _answers(self, node: NodeProcess, cell: int) -> bool:
         with suppress(OSError, HTTPException, KeyError):
-            _ask(node, "POST", f"/v0/topics/{self._probes[cell]}", {"records": [{"data": 1}]})["first_seq"]
+            ask_node(node, "POST", f"/v0/topics/{self._probes[cell]}", {"records": [{"data": 1}]})["first_seq"]
             return True
         return False
 
@@ -217,7 +217,7 @@ class Cluster:
             node.close()
 
 
-def _ask(node: NodeProcess, method: str, path: str, body: Any = None) -> Any:
+def ask_node(node: NodeProcess, method: str, path: str, body: Any = None) -> Any:
     connection = HTTPConnection(node.host, node.port, timeout=_PROBE_S)
     try:
         headers = {"Content-Type": "application/json"} if body else {}

@@ -63,6 +63,8 @@ class SlowS3:
         self._process.wait()
         assert self._process.stdout is not None
         self._process.stdout.close()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
 
     @property
     def url(self) -> str:

@@ -1,0 +1,145 @@
+"""Unmodified Kafka clients follow the leaders and coordinators of a cluster, while nodes are killed and cells moved:
+every acked record is there once, and every group reads all of it."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import tempfile
+import time
+from collections.abc import Generator
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from loadtest.killed_nodes import Cluster, NodeProcess, ask_node
+from loadtest.slow_s3 import SlowS3
+from storage import home_cell
+from tests.support.group_load import all_values
+from tests.support.kafka_followers import (
+    AioFollower,
+    Follower,
+    JavaFollower,
+    KafkaPythonFollower,
+    LibrdkafkaFollower,
+)
+
+PATIENCE_S = 180.0
+
+
+class Size(NamedTuple):
+    nodes: int
+    cells: int
+    rounds: int
+    partitions: int
+    clients: tuple[type[Follower], ...]
+
+
+SIZES = [
+    Size(2, 2, 1, 2, (LibrdkafkaFollower, KafkaPythonFollower)),
+    Size(3, 6, 5, 6, (LibrdkafkaFollower, KafkaPythonFollower, AioFollower, JavaFollower)),
+]
+
+
+@contextlib.contextmanager
+def cluster_of(size: Size) -> Generator[Cluster]:
+    # A short path: it has unix sockets.
+    with tempfile.TemporaryDirectory(prefix="tk") as folder, SlowS3() as store:
+        options = argparse.Namespace(nodes=size.nodes, cells=size.cells, dir=folder, set=[("KAFKA_PORT", "0")])
+        cluster = Cluster(store, options)
+        try:
+            cluster.start()
+            yield cluster
+        finally:
+            cluster.close()
+
+
+def entry(cluster: Cluster, cell: int) -> dict[str, Any]:
+    """What a node that runs says of a cell. On a crowded machine, one that has just started may not answer in time."""
+    while True:
+        for node in filter(lambda each: each.port, cluster.nodes):
+            with contextlib.suppress(OSError, HTTPException):
+                return next(each for each in ask_node(node, "GET", "/v0/cluster")["cells"] if each["cell"] == cell)
+
+
+def node_of(cluster: Cluster, cell: int) -> NodeProcess:
+    """The owner's, when there is one."""
+    while (name := entry(cluster, cell).get("node")) is None:
+        time.sleep(0.1)
+    return next(each for each in cluster.nodes if each.name == name)
+
+
+def kafka_of(cluster: Cluster, cell: int) -> str:
+    """The address of the owner's Kafka port, when there is one."""
+    while (found := entry(cluster, cell).get("kafka")) is None:
+        time.sleep(0.1)
+    return found
+
+
+def addresses(cluster: Cluster) -> str:
+    return ",".join(kafka_of(cluster, cell) for cell in range(cluster.cells))
+
+
+def moved(cluster: Cluster, cell: int) -> None:
+    """Move the cell to another node, and return when it is there."""
+    at = node_of(cluster, cell)
+    to = next(each for each in cluster.nodes if each is not at)
+    ask_node(at, "PUT", f"/v0/cluster/cells/{cell}/node", {"node": to.name})
+    deadline = time.monotonic() + PATIENCE_S
+    while node_of(cluster, cell) is not to:
+        assert time.monotonic() < deadline, f"cell {cell} stays at {at.name}"
+        time.sleep(0.1)
+    cluster.until_whole()
+    ask_node(at, "DELETE", f"/v0/cluster/cells/{cell}/node")
+
+
+def make_topics(address: str, names: list[str], partitions: int) -> None:
+    """Of class fsync: of others, the end may be lost with a node, and idempotent producers notice."""
+    admin: Any = AdminClient({"bootstrap.servers": address})
+    topics = [NewTopic(name, partitions, 1, config={"topics.durability": "fsync"}) for name in names]
+    for each in admin.create_topics(topics).values():
+        each.result(PATIENCE_S)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("size", SIZES, ids=["small", "all"])
+def test_kafka_clients_follow_cells_to_other_nodes(size: Size, tmp_path: Path) -> None:
+    with cluster_of(size) as cluster, contextlib.ExitStack() as stack:
+        address = addresses(cluster)
+        followers: list[Follower] = []
+        for number, kind in enumerate(size.clients):
+            folder = tmp_path / kind.name
+            folder.mkdir()
+            # The home cells differ: those of the topics, and those of the groups.
+            wanted = number % size.cells
+            topic = next(n for n in (f"{kind.name}-{i}" for i in range(1000)) if home_cell(n, size.cells) == wanted)
+            followers.append(kind(address, topic, folder))
+        make_topics(address, [each.topic for each in followers], size.partitions)
+        for each in followers:
+            stack.enter_context(each.running())
+        for each in followers:
+            each.goes_on()
+        for number in range(size.rounds):
+            moved(cluster, number % size.cells)
+            for each in followers:
+                each.goes_on()
+            victim = node_of(cluster, (number + 1) % size.cells)
+            cluster.kill(victim)
+            cluster.until_whole(but=victim)
+            for each in followers:
+                each.goes_on()
+            cluster.launch(victim)
+            cluster.until_whole()
+        for each in followers:
+            each.has_read_all()
+        address = addresses(cluster)  # a node that starts again has other ports
+        for each in followers:
+            found = all_values(address, [(each.topic, partition) for partition in range(size.partitions)])
+            assert [value for value in each.acked if found[value] != 1] == []
+            assert max(found.values()) == 1, "a record is doubled"
+            assert each.problems == []

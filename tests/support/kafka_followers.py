@@ -1,0 +1,254 @@
+"""Unmodified Kafka clients that send values and read them in a group, while leaders and coordinators change.
+
+Each one is idempotent, waits for all acks, and knows nothing of cells. What it was told is acked must be there once,
+and its group must read it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import aiokafka  # pyright: ignore[reportMissingTypeStubs]
+import kafka
+from confluent_kafka import Consumer, Producer
+from kafka.errors import KafkaError
+
+from tests.kafka.java.programs import NEWEST, Programs
+
+#: Between two values.
+PAUSE_S: Final = 0.05
+#: How long a client may take to send or read one value, whatever happens.
+PATIENCE_S: Final = 180.0
+GROUP: Final = "followers"
+
+
+class Follower:
+    """A client that sends to a topic and reads it. `acked` and `seen` grow while it runs."""
+
+    name = ""
+
+    def __init__(self, address: str, topic: str, folder: Path) -> None:
+        """`address`: of all brokers. `folder`: for files."""
+        self.address, self.topic, self.folder = address, topic, folder
+        self.group = f"{GROUP}-{topic}"
+        self.acked: list[str] = []
+        self.seen: set[str] = set()
+        self.problems: list[str] = []
+        self._quiet, self._over = threading.Event(), threading.Event()
+        self._threads = [threading.Thread(target=self._guarded, args=(work,)) for work in (self.send, self.read)]
+
+    def send(self) -> None:
+        """Send values, one after the other, until `_quiet`."""
+        raise NotImplementedError
+
+    def read(self) -> None:
+        """Read in the group until `_over`."""
+        raise NotImplementedError
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception as error:
+            self.problems.append(f"{self.name} cannot {work.__name__}: {error!r}")
+
+    def values(self) -> Iterator[str]:
+        """What is sent, at a steady pace."""
+        number = 0
+        while not self._quiet.wait(PAUSE_S):
+            yield f"{self.name}-{number}"
+            number += 1
+
+    @contextlib.contextmanager
+    def running(self) -> Generator[None]:
+        for each in self._threads:
+            each.start()
+        try:
+            yield
+        finally:
+            self._quiet.set()
+            self._over.set()
+            for each in self._threads:
+                each.join(PATIENCE_S)
+
+    def goes_on(self) -> None:
+        """Return when ten more values were acked and read."""
+        acked, seen = len(self.acked) + 10, len(self.seen) + 10
+        self._until(lambda: len(self.acked) >= acked and len(self.seen) >= seen)
+
+    def has_read_all(self) -> None:
+        """Send nothing more. Return when the group has read everything that was acked."""
+        self._quiet.set()
+        self._threads[0].join(PATIENCE_S)
+        self._until(lambda: set(self.acked) <= self.seen)
+
+    def _until(self, holds: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while not holds():
+            assert not self.problems, self.problems
+            assert time.monotonic() < deadline, f"{self.name}: {len(self.acked)} acked, {len(self.seen)} read"
+            time.sleep(0.05)
+
+
+class LibrdkafkaFollower(Follower):
+    """confluent-kafka."""
+
+    name = "librdkafka"
+
+    def send(self) -> None:
+        producer = Producer({"bootstrap.servers": self.address, "enable.idempotence": True, "log_level": 0})
+
+        def told(error: Any, message: Any) -> None:
+            if error is None:
+                self.acked.append(message.value().decode())
+            else:
+                self.problems.append(str(error))
+
+        for value in self.values():
+            producer.produce(self.topic, value.encode(), value, on_delivery=told)
+            producer.poll(0)
+        assert producer.flush(PATIENCE_S) == 0
+
+    def read(self) -> None:
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.address,
+                "group.id": self.group,
+                "auto.offset.reset": "earliest",
+                "session.timeout.ms": 6000,
+                "log_level": 0,
+            }
+        )
+        consumer.subscribe([self.topic])
+        while not self._over.is_set():
+            message = consumer.poll(0.5)
+            if message is not None and message.error() is None:
+                self.seen.add((message.value() or b"").decode())
+        consumer.close()
+
+
+class KafkaPythonFollower(Follower):
+    """kafka-python."""
+
+    name = "kafka-python"
+
+    def send(self) -> None:
+        producer: Any = kafka.KafkaProducer(
+            bootstrap_servers=self.address.split(","), acks="all", enable_idempotence=True, max_block_ms=120_000
+        )
+        for value in self.values():
+            producer.send(self.topic, value.encode(), value.encode()).get(PATIENCE_S)
+            self.acked.append(value)
+        producer.close()
+
+    def read(self) -> None:
+        consumer: Any = kafka.KafkaConsumer(
+            self.topic,
+            bootstrap_servers=self.address.split(","),
+            group_id=self.group,
+            auto_offset_reset="earliest",
+            session_timeout_ms=6000,
+            heartbeat_interval_ms=1000,
+        )
+        while not self._over.is_set():
+            try:
+                found = consumer.poll(500)
+            except KafkaError as error:
+                # It leaves it to its user to ask again when a coordinator is away.
+                if not error.retriable:
+                    raise
+                continue
+            for records in found.values():
+                self.seen.update(each.value.decode() for each in records)
+        consumer.close()
+
+
+class AioFollower(Follower):
+    """aiokafka."""
+
+    name = "aiokafka"
+
+    def send(self) -> None:
+        asyncio.run(self._send())
+
+    async def _send(self) -> None:
+        producer: Any = aiokafka.AIOKafkaProducer(
+            bootstrap_servers=self.address, acks="all", enable_idempotence=True, request_timeout_ms=120_000
+        )
+        await producer.start()
+        values = self.values()
+        while (value := await asyncio.to_thread(next, values, None)) is not None:
+            await producer.send_and_wait(self.topic, value.encode(), value.encode())
+            self.acked.append(value)
+        await producer.stop()
+
+    def read(self) -> None:
+        asyncio.run(self._read())
+
+    async def _read(self) -> None:
+        consumer: Any = aiokafka.AIOKafkaConsumer(
+            self.topic,
+            bootstrap_servers=self.address,
+            group_id=self.group,
+            auto_offset_reset="earliest",
+            session_timeout_ms=6000,
+            heartbeat_interval_ms=1000,
+        )
+        await consumer.start()
+        while not self._over.is_set():
+            for records in (await consumer.getmany(timeout_ms=500)).values():
+                self.seen.update(each.value.decode() for each in records)
+        await consumer.stop()
+
+
+class JavaFollower(Follower):
+    """Kafka's own clients: the programs with which Kafka's tests check that nothing is lost."""
+
+    name = "java"
+
+    def send(self) -> None:
+        for told in self._told("VerifiableProducer", "--throughput", "20", "--acks", "-1", stop=self._quiet):
+            if told["name"] == "producer_send_success":
+                self.acked.append(told["value"])
+            elif told["name"] == "producer_send_error":
+                self.problems.append(told["message"])
+
+    def read(self) -> None:
+        options = ("--group-id", self.group, "--verbose", "--reset-policy", "earliest", "--session-timeout", "6000")
+        for told in self._told("VerifiableConsumer", *options, stop=self._over):
+            if told["name"] == "record_data":
+                self.seen.add(told["value"])
+
+    def _told(self, program: str, *options: str, stop: threading.Event) -> Iterator[dict[str, Any]]:
+        """What the program prints. It is asked to end at `stop`, and says everything before."""
+        command = Programs(NEWEST, self.address, self.folder).command(
+            f"org.apache.kafka.tools.{program}", "--bootstrap-server", self.address, "--topic", self.topic, *options
+        )
+        with (
+            (self.folder / f"{program}.log").open("w") as log,
+            subprocess.Popen(
+                command, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True
+            ) as process,
+        ):
+            assert process.stdout is not None
+
+            def end() -> None:
+                stop.wait()
+                process.terminate()
+
+            threading.Thread(target=end, daemon=True).start()
+            try:
+                for line in process.stdout:
+                    if line.startswith("{"):
+                        yield json.loads(line)
+            finally:
+                process.kill()
+        if not stop.is_set():
+            raise AssertionError(f"{program} has ended: {(self.folder / f'{program}.log').read_text()[-2000:]}")
