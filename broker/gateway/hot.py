@@ -60,7 +60,7 @@ class HotForwards:
         found = direct_target(self.app, method, path, query, headers, self.max_body_bytes)
         if found is None:
             return None
-        route, operation, values, _ = found
+        route, operation, values = found.route, found.operation, found.values
         if operation.owner is not Owner.TOPIC:
             return HotTarget(route, operation, values, query, b"", "") if operation.always else None
         whole = b"%b?%b" % (path, query) if query else path
