@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -321,7 +321,7 @@ class IcebergChain(TableChain):
         except Exception as error:
             raise StoreRefused(f"The Iceberg table {self.uri} cannot be read: {type(error).__name__}.") from error
 
-    def _gone(self, table: Any, removed: list[str]) -> list[Any]:
+    def _gone(self, table: Any, removed: Sequence[str]) -> list[Any]:
         """The files of the table that a compaction replaces. Without one of them, its rows would be there twice."""
         if not removed:
             return []
