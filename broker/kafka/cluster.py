@@ -1,8 +1,10 @@
 """The cluster that clients see: this one broker, at the address that they connected to, or the cells of its set.
 
-Node n is cell n - 1, at whatever machine. The cells of one machine have a port each at the same host. In a cluster, the
-address of a node follows the owner of the cell. Its number stays, and no seq is used twice, so the leader epoch stays
-too.
+Node n is cell n - 1. The cells of one machine have a port each at the same host. In a cluster, each owner of a cell is
+another node, with a number of its own: clients keep the address of a node that they know. No seq is used twice, so the
+leader epoch stays.
+
+Source: docs/cluster.md#clients.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from storage import NotMine, TopicNotFound
 from storage.records import cell_of
 
 if TYPE_CHECKING:
+    from broker.cluster import ClusterMap
     from broker.kafka.call import Call
     from broker.kafka.node import Cells, Node
     from storage import Engine
@@ -25,9 +28,11 @@ if TYPE_CHECKING:
 
 #: The controller, and the only broker if there are no cells. Any node does what a controller does.
 BROKER_ID: Final = 1
-#: The node that leads a partition never changes, and no log is ever cut off.
+#: No log is ever cut off, so a client need not look for the end of an epoch.
 LEADER_EPOCH: Final = 0
-_NO_LEADER: Final = -1
+NO_LEADER: Final = -1
+#: Node numbers are Int32.
+_MOST_NODES: Final = 2**31 - 1
 #: Topics in one page: a listing holds at most this many names in memory.
 PAGE: Final = 500
 
@@ -77,7 +82,22 @@ class Leader(NamedTuple):
 
 def node_id(broker: Node) -> int:
     """The number of this node, which leads all partitions that it has."""
-    return BROKER_ID if broker.cells is None else BROKER_ID + broker.cells.me
+    return BROKER_ID if broker.cells is None else _number(broker.cells, broker.cells.me, _known(broker.cells))
+
+
+def cell_of_node(cells: Cells, number: int) -> int:
+    """The cell that a node with this number is, or was."""
+    return (number - BROKER_ID) % cells.count
+
+
+def _known(cells: Cells | None) -> ClusterMap | None:
+    return None if cells is None or cells.owners is None else cells.owners.read()
+
+
+def _number(cells: Cells, cell: int, known: ClusterMap | None) -> int:
+    owner = None if known is None else known.owner(cell)
+    generation = 0 if owner is None else owner.generation % (_MOST_NODES // cells.count)
+    return BROKER_ID + cell + cells.count * generation
 
 
 def address(call: Call) -> tuple[str, int]:
@@ -89,22 +109,31 @@ def address(call: Call) -> tuple[str, int]:
 def members(call: Call) -> list[Member]:
     """All nodes, also those that cannot be reached now; in a cluster without those whose owner is not known."""
     cells = call.broker.cells
-    found = ((cell, _address(call, cell)) for cell in range(1 if cells is None else cells.count))
-    return [Member(BROKER_ID + cell, *address) for cell, address in found if address is not None]
+    if cells is None:
+        return [Member(BROKER_ID, *address(call))]
+    known = _known(cells)
+    found = ((_number(cells, cell, known), _address_in(call, cell, known)) for cell in range(cells.count))
+    return [Member(number, *at) for number, at in found if at is not None]
 
 
 def coordinator(call: Call, group_id: str) -> Member | None:
     """The node that coordinates a group: the home cell of its name. None if its owner is not known."""
     cells = call.broker.cells
-    home = 0 if cells is None else cells.home(group_id)
-    found = _address(call, home)
-    return None if found is None else Member(BROKER_ID + home, *found)
+    if cells is None:
+        return Member(BROKER_ID, *address(call))
+    home, known = cells.home(group_id), _known(cells)
+    found = _address_in(call, home, known)
+    return None if found is None else Member(_number(cells, home, known), *found)
 
 
 def _address(call: Call, cell: int) -> tuple[str, int] | None:
+    return _address_in(call, cell, _known(call.broker.cells))
+
+
+def _address_in(call: Call, cell: int, known: ClusterMap | None) -> tuple[str, int] | None:
+    """The address of a cell, in a cluster that is known like this."""
     cells = call.broker.cells
     if cells is not None and cells.owners is not None:
-        known = cells.owners.read()
         owner = None if known is None else known.owner(cell)
         return None if owner is None or owner.kafka is None else (owner.kafka.host, owner.kafka.port)
     advertised = call.broker.settings.kafka_advertised
@@ -129,20 +158,32 @@ def cell_of_uuid(cells: Cells, uuid: bytes) -> int:
     return cell if cell < cells.count else cells.me
 
 
-def away(call: Call) -> frozenset[int]:
-    """The nodes of cells whose owner is not known: `members` has none of them."""
+class Nodes(NamedTuple):
+    """The nodes of all cells at one instant. `numbers` has one for each cell, and `away` those whose owner is not
+    known: `members` has none of these."""
+
+    me: int
+    numbers: list[int]
+    away: frozenset[int]
+
+
+def nodes(call: Call) -> Nodes:
+    """The nodes that lead partitions now."""
     cells = call.broker.cells
-    if cells is None or cells.owners is None:
-        return frozenset()
-    return frozenset(BROKER_ID + cell for cell in range(cells.count) if _address(call, cell) is None)
+    if cells is None:
+        return Nodes(0, [BROKER_ID], frozenset())
+    known = _known(cells)
+    numbers = [_number(cells, cell, known) for cell in range(cells.count)]
+    away = (each for cell, each in enumerate(numbers) if _address_in(call, cell, known) is None)
+    return Nodes(cells.me, numbers, frozenset(away))
 
 
-def leader(call: Call, topic: Topic, partition: int, away: frozenset[int]) -> Leader:
-    """Who leads a partition of a topic of this cell. Clients are told of no leader that is not among the brokers of the
-    same answer: some never recover from that."""
-    node = node_id(call.broker) if topic.placement is None else BROKER_ID + topic.placement.cells[partition]
-    if node in away:
-        return Leader(ErrorCode.LEADER_NOT_AVAILABLE, _NO_LEADER, node, [node])
+def leader(topic: Topic, partition: int, nodes: Nodes) -> Leader:
+    """Who leads a partition of a topic of this cell. Clients are told of no leader that is not among the brokers: some
+    never recover from that."""
+    node = nodes.numbers[nodes.me if topic.placement is None else topic.placement.cells[partition]]
+    if node in nodes.away:
+        return Leader(ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER, node, [node])
     return Leader(ErrorCode.NONE, node, node, [])
 
 

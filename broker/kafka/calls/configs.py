@@ -56,6 +56,8 @@ _OF_TOPIC, _OF_BROKER, _DEFAULT, _OF_GROUP = 1, 4, 5, 8
 #: A resource has some thirty settings: what it counts in a slice, and how many make a large list.
 _RESOURCE_BYTES: Final = 16 * 1024
 _FEW_RESOURCES: Final = 8
+#: Of a node's number.
+_MOST_DIGITS: Final = 10
 _FORBIDDEN: Final = {
     Resource.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     Resource.BROKER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
@@ -264,8 +266,9 @@ def _cell_of(
         return cells.owner(name)
     if resource.resource_type == Resource.GROUP:
         return cells.home(name)
-    nodes = {str(cluster.BROKER_ID + cell): cell for cell in range(cells.count)}
-    return nodes.get(name, cells.me) if resource.resource_type == Resource.BROKER else cells.me
+    if resource.resource_type == Resource.BROKER and name.isdecimal() and len(name) <= _MOST_DIGITS:
+        return cluster.cell_of_node(cells, int(name))
+    return cells.me
 
 
 _describe = spread(

@@ -85,14 +85,14 @@ def _found(call: Call, name: str) -> Topic | ErrorCode:
 
 
 def _described(call: Call, topic: Topic, numbers: range) -> DescribeTopicPartitionsResponseTopic:
-    away = cluster.away(call)
+    nodes = cluster.nodes(call)
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=cluster.uuid_of(topic),
         topic_authorized_operations=cluster.topic_operations(call.access, topic.name),
         partitions=[
             DescribeTopicPartitionsResponsePartition(
-                error_code=(leader := cluster.leader(call, topic, number, away)).error_code,
+                error_code=(leader := cluster.leader(topic, number, nodes)).error_code,
                 partition_index=number,
                 leader_id=leader.node_id,
                 leader_epoch=LEADER_EPOCH,

@@ -8,6 +8,7 @@ Source: docs/guides/kafka.md#protocol-versions.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Final
 
 from broker.auth import READ, WRITE
@@ -15,7 +16,7 @@ from broker.content import in_slices
 from broker.kafka import cluster, no_transactions
 from broker.kafka.apis import ApiKey
 from broker.kafka.call import LIST_ITEMS, Call, Handler, decoded
-from broker.kafka.cluster import BROKER_ID, LEADER_EPOCH
+from broker.kafka.cluster import LEADER_EPOCH, NO_LEADER
 from broker.kafka.codec import PADDED_VERSION, TOPIC_PADDING
 from broker.kafka.errors import ErrorCode, code_of
 from broker.kafka.messages.metadata import (
@@ -65,16 +66,26 @@ async def metadata(call: Call, request: MetadataRequest) -> MetadataResponse:
     operations = MetadataResponse().cluster_authorized_operations
     if request.include_cluster_authorized_operations:
         operations = cluster.cluster_operations(call.access)
+    members = cluster.members(call)
+    if call.broker.cells is not None:
+        await _leave_out_strangers(topics, {each.node_id for each in members})
     return MetadataResponse(
-        brokers=[
-            MetadataResponseBroker(node_id=each.node_id, host=each.host, port=each.port)
-            for each in cluster.members(call)
-        ],
+        brokers=[MetadataResponseBroker(node_id=each.node_id, host=each.host, port=each.port) for each in members],
         cluster_id=cluster.cluster_id(call.broker),
-        controller_id=BROKER_ID,
+        controller_id=members[0].node_id if members else NO_LEADER,
         topics=topics,
         cluster_authorized_operations=operations,
     )
+
+
+async def _leave_out_strangers(topics: Iterable[MetadataResponseTopic], nodes: Collection[int]) -> None:
+    """Name no leader that is not among these nodes. The cell that described a topic may not know yet, or not any more,
+    who owns another cell."""
+    async for topic in in_slices(topics):
+        for each in topic.partitions:
+            if each.leader_id not in nodes and each.leader_id != NO_LEADER:
+                each.error_code, each.leader_id = ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER
+                each.offline_replicas = each.replica_nodes
 
 
 def _wants_all(call: Call, request: MetadataRequest) -> bool:
@@ -167,13 +178,13 @@ def auto_created(call: Call) -> TopicConfig:
 
 
 def _described(call: Call, topic: Topic, request: MetadataRequest) -> MetadataResponseTopic:
-    away = cluster.away(call)
+    nodes = cluster.nodes(call)
     described = MetadataResponseTopic(
         name=topic.name,
         topic_id=cluster.uuid_of(topic),
         partitions=[
             MetadataResponsePartition(
-                error_code=(leader := cluster.leader(call, topic, number, away)).error_code,
+                error_code=(leader := cluster.leader(topic, number, nodes)).error_code,
                 partition_index=number,
                 leader_id=leader.node_id,
                 leader_epoch=LEADER_EPOCH,
@@ -197,13 +208,11 @@ async def describe_cluster(call: Call, request: DescribeClusterRequest) -> Descr
     """The nodes. There are no separate controllers, which newer versions may request."""
     if request.endpoint_type != _BROKERS:
         return DescribeClusterResponse(error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, endpoint_type=_BROKERS)
+    members = cluster.members(call)
     answer = DescribeClusterResponse(
         cluster_id=cluster.cluster_id(call.broker),
-        controller_id=BROKER_ID,
-        brokers=[
-            DescribeClusterBroker(broker_id=each.node_id, host=each.host, port=each.port)
-            for each in cluster.members(call)
-        ],
+        controller_id=members[0].node_id if members else NO_LEADER,
+        brokers=[DescribeClusterBroker(broker_id=each.node_id, host=each.host, port=each.port) for each in members],
     )
     if request.include_cluster_authorized_operations:
         answer.cluster_authorized_operations = cluster.cluster_operations(call.access)
