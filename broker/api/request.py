@@ -46,7 +46,7 @@ UNMATCHED: Final = "unmatched"
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=-]{1,128}")
 #: The client has closed its side (FIN), or both sides (RST).
 _ENDED: Final = select.POLLRDHUP | select.POLLHUP | select.POLLERR
-_process = secrets.token_hex(4).encode() + b"-"
+_process = secrets.token_hex(4).encode()
 _numbers = itertools.count(1)
 
 
@@ -92,7 +92,7 @@ class Request:
         self.started = perf_counter()
         given = headers.get(b"x-request-id")
         #: The caller's id, or one made here.
-        self.request_id = _process + b"%x" % next(_numbers) if given is None else request_id(given)
+        self.request_id = b"%b-%x" % (_process, next(_numbers)) if given is None else request_id(given)
 
     @property
     def connection(self) -> object:
@@ -349,7 +349,7 @@ def request_id(given: bytes | None) -> bytes:
     """The caller's id if it is safe to log and to echo, else a new one."""
     if given is not None and _REQUEST_ID.fullmatch(given):
         return given
-    return _process + b"%x" % next(_numbers)
+    return b"%b-%x" % (_process, next(_numbers))
 
 
 def has_hung_up(transport: Any) -> bool:

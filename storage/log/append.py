@@ -44,6 +44,7 @@ from storage.log.submission import AppendStep, Outcome, Submission, Unit, resolv
 from storage.log.validation import MAX_U64, check_address, check_cleanup, check_plain, check_text
 from storage.records import (
     Appended,
+    AppendedRecords,
     Discard,
     Durability,
     LossCause,
@@ -662,12 +663,13 @@ class Write:
         """Assign the seqs and encode. The submission has to be enqueued; None: the write is published, in memory."""
         appender, logs = self.appender, self.appender.logs
         now = logs.now_ms()
-        before: Sequence[control.Control] = ()
+        before: list[control.Control] = []
         if topic is None:
             self.created = True
             topic, creation = appender.topics.provisional(self.name, self._new_config())
-            first_reserve = appender.reservations.first(topic, self.count)
-            before = (creation,) if first_reserve is None else (creation, first_reserve)
+            before.append(creation)
+            if (first_reserve := appender.reservations.first(topic, self.count)) is not None:
+                before.append(first_reserve)
             self.over = over_caps(topic.config, topic.log, self.count, self.total)
         log = topic.log
         self.log, self.first_seq = log, log.assigned_head + 1
@@ -680,24 +682,22 @@ class Write:
         moved = (self.move[0], self.move[1][0]) if self.move is not None and len(self.move[1]) == 1 else None
         around: Surroundings | None = None  # of an Append frame that needs no Batch frame, and of several `apart`
         trailing = self.trailing
-        after: Sequence[control.EvictWatermark] = ()
+        after: list[control.EvictWatermark] = []
         if over is None:
             if not self.apart and (
                 self.count > 1 or before or trailing or self.key is not None or moved is not None or self.producer
             ):
                 around = self._surroundings(head, before, trailing, moved)
-            payload, appended = encoded(
-                self.records, head, self.payloads, more=bool(trailing), apart=self.apart, around=around
-            )
+            payload, appended = self._encode(head, more=bool(trailing), around=around)
             entry = log.reserve(appended)
         else:
-            appends, appended = encoded(self.records, head, self.payloads, more=True)
+            appends, appended = self._encode(head, more=True, around=None)
             entry = log.reserve(appended)
             eviction_plan = self.eviction
             if eviction_plan is None or eviction_plan.short:
                 eviction_plan = log.plan_eviction(*over)  # some of the new records are evicted too
                 assert isinstance(eviction_plan, Eviction), "evicting whole segments needs no details"
-            after = (eviction(topic.config, log, eviction_plan),)
+            after.append(eviction(topic.config, log, eviction_plan))
             log.assign_eviction(eviction_plan)
             appender.segments.look_ahead(log, eviction_plan.floor)
             around = self._surroundings(head, before, [*trailing, *after], moved)
@@ -742,6 +742,10 @@ class Write:
             move=move,
             producer=self.producer,
         )
+
+    def _encode(self, head: Header, *, more: bool, around: Surroundings | None) -> tuple[bytes, AppendedRecords]:
+        """The Append frames, with the frames around them."""
+        return encoded(self.records, head, self.payloads, more=more, apart=self.apart, around=around)
 
 
 def _both(first: Outcome, second: asyncio.Future[Any], before: Callable[[], object], outcome: Any, /) -> None:
