@@ -12,6 +12,7 @@ import json
 import subprocess
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -30,7 +31,7 @@ PATIENCE_S: Final = 180.0
 GROUP: Final = "followers"
 
 
-class Follower:
+class Follower(ABC):
     """A client that sends to a topic and reads it. `acked` and `seen` grow while it runs."""
 
     name = ""
@@ -45,13 +46,13 @@ class Follower:
         self._quiet, self._over = threading.Event(), threading.Event()
         self._threads = [threading.Thread(target=self._guarded, args=(work,)) for work in (self.send, self.read)]
 
+    @abstractmethod
     def send(self) -> None:
         """Send values, one after the other, until `_quiet`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def read(self) -> None:
         """Read in the group until `_over`."""
-        raise NotImplementedError
 
     def _guarded(self, work: Callable[[], None]) -> None:
         try:
