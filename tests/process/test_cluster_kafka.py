@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import tempfile
 import time
 from collections.abc import Generator
@@ -107,6 +108,7 @@ def make_topics(address: str, names: list[str], partitions: int) -> None:
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
+@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")  # kafka-python leaves some to the collector
 @pytest.mark.parametrize("size", SIZES, ids=["small", "all"])
 def test_kafka_clients_follow_cells_to_other_nodes(size: Size, tmp_path: Path) -> None:
     with cluster_of(size) as cluster, contextlib.ExitStack() as stack:
@@ -143,3 +145,4 @@ def test_kafka_clients_follow_cells_to_other_nodes(size: Size, tmp_path: Path) -
             assert [value for value in each.acked if found[value] != 1] == []
             assert max(found.values()) == 1, "a record is doubled"
             assert each.problems == []
+    gc.collect()
