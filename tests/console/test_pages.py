@@ -155,6 +155,7 @@ def test_a_topic_is_created_by_keys_and_deleted_after_its_name_was_typed(http: h
     assert http.get("/v0/topics/fresh.topic").status_code == 200
     page.click("Delete topic")
     page.fill("Type fresh.topic", "fresh.topic")
+    page.until("document.querySelector('dialog [type=submit]')?.disabled === false")
     page.press("Enter")
     page.shows("Deleted fresh.topic.")
     assert http.get("/v0/topics/fresh.topic").status_code == 404
