@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from storage import Engine
     from storage.state import Topic
 
-#: The controller, and the only broker if there are no cells. Any node does what a controller does.
+#: The only broker if there are no cells, and the first node of a set. Any node does what a controller does.
 BROKER_ID: Final = 1
 #: No log is ever cut off, so a client need not look for the end of an epoch.
 LEADER_EPOCH: Final = 0

@@ -68,7 +68,7 @@ async def metadata(call: Call, request: MetadataRequest) -> MetadataResponse:
         operations = cluster.cluster_operations(call.access)
     members = cluster.members(call)
     if call.broker.cells is not None:
-        await _leave_out_strangers(topics, {each.node_id for each in members})
+        await _leave_out_unknown_leaders(topics, {each.node_id for each in members})
     return MetadataResponse(
         brokers=[MetadataResponseBroker(node_id=each.node_id, host=each.host, port=each.port) for each in members],
         cluster_id=cluster.cluster_id(call.broker),
@@ -78,7 +78,7 @@ async def metadata(call: Call, request: MetadataRequest) -> MetadataResponse:
     )
 
 
-async def _leave_out_strangers(topics: Iterable[MetadataResponseTopic], nodes: Collection[int]) -> None:
+async def _leave_out_unknown_leaders(topics: Iterable[MetadataResponseTopic], nodes: Collection[int]) -> None:
     """Name no leader that is not among these nodes. The cell that described a topic may not know yet, or not any more,
     who owns another cell."""
     async for topic in in_slices(topics):
