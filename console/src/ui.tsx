@@ -1,6 +1,6 @@
 // The parts that all pages are made of.
 import type { ComponentChildren, ComponentProps, JSX } from "preact";
-import { useEffect, useId, useRef, useState } from "preact/hooks";
+import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { isMissing, isUnauthorized, reason } from "./api.js";
 import type { Loaded } from "./data.js";
 import { short } from "./format.js";
@@ -190,7 +190,8 @@ export function Tabs({ tabs, current, href }: { tabs: readonly { id: string; nam
 export function Dialog({ title, close, children }: Children & { title: string; close: () => void }): JSX.Element {
   const element = useRef<HTMLDialogElement>(null);
   const name = useId();
-  useEffect(() => {
+  // Open before the browser takes the next key: what is typed at once goes into the question, not to the page behind it.
+  useLayoutEffect(() => {
     const dialog = element.current;
     const before = document.activeElement;
     dialog?.showModal();

@@ -135,10 +135,12 @@ class ConsolePage(OpenedPage):
             f".find((each) => each.innerText.trim().startsWith({wanted}));"
             "return label && document.getElementById(label.htmlFor); })()"
         )
-        # In one step each: a page may show its field anew at any moment.
+        # In one step each: a page may show its field anew at any moment. A field that is not shown yet takes no focus,
+        # and what is typed then goes elsewhere.
         choose = (
-            "((field) => { if (!field) return 'none'; field.focus(); if (field.tagName !== 'SELECT') { field.select();"
-            f"return 'text'; }} field.value = {json.dumps(text)};"
+            "((field) => { if (!field) return 'none'; field.focus(); if (document.activeElement !== field) return 'none';"
+            "if (field.tagName !== 'SELECT') { field.select(); return 'text'; }"
+            f"field.value = {json.dumps(text)};"
             f"field.dispatchEvent(new Event('change', {{bubbles: true}})); return 'chosen'; }})({field})"
         )
         self.until(f"(globalThis.filled = {choose}) !== 'none'")
