@@ -1,9 +1,11 @@
-"""What one open console costs a broker in processor time, beside what an append of 100 records costs.
+"""What one open console takes from the appends of a busy broker.
 
-    .venv/bin/python -m tests.console.cost [--rounds 4] [--seconds 15]
+    .venv/bin/python -m tests.console.cost [--pairs 8] [--seconds 8]
 
-One broker, and a console on its overview that is opened and closed in turns. The figures are those of the broker's
-process alone, so they depend little on what else the machine does.
+A load generator appends batches of 100 records as fast as the broker answers, in turns without a console and with one
+that shows its overview. Two ratios are printed. That of the broker's processor time per record, all of its work for the
+console included, is what a broker loses whose processor is the limit; it depends little on what else the machine does.
+That of the rates contains what the browser takes from the same machine, too.
 """
 
 from __future__ import annotations
@@ -12,69 +14,58 @@ import argparse
 import shutil
 import statistics
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 
-import httpx
-
-from tests.console.built import console
-from tests.support.live_server import LiveServer
-
-PATIENCE_S = 120
-APPENDS = 200
-RECORDS = [{"data": {"number": number, "text": "x" * 80}} for number in range(100)]
+from loadtest.measure import Measured, Target, measure
+from loadtest.own_broker import OwnBroker
+from loadtest.scenario import Scenario
+from tests.console.built import ConsolePage, console
 
 
-def spent_ms(pid: int) -> float:
-    """The processor time of all threads of a process so far, in user mode and in the kernel."""
-    tasks = Path(f"/proc/{pid}/task").glob("*/schedstat")
-    return sum(int(task.read_text().split()[0]) for task in tasks) / 1e6
-
-
-def cost_ms(pid: int, work: Callable[[], None]) -> float:
-    """What the process has spent while the work was going on."""
-    before = spent_ms(pid)
-    work()
-    return spent_ms(pid) - before
+def run(target: Target, page: ConsolePage, seconds: float, *, is_open: bool) -> Measured:
+    """One load, with or without the overview in sight."""
+    if is_open:
+        page.visit(f"http://{target.host}:{target.port}")
+        page.shows("Records appended")
+    else:
+        page.call("Page.navigate", url="about:blank")
+    return measure(target, Scenario(batch=100, topics=4, seconds=seconds))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.console.cost", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=4)
-    parser.add_argument("--seconds", type=float, default=15)
+    parser.add_argument("--pairs", type=int, default=8)
+    parser.add_argument("--seconds", type=float, default=8)
     options = parser.parse_args()
     chromium = shutil.which("chromium")
     if chromium is None:
         parser.error("There is no chromium: install it.")
+    processor: list[float] = []
+    rates: list[float] = []
+    broker = OwnBroker()
     with tempfile.TemporaryDirectory(prefix="topics-console-") as temporary:
-        home = Path(temporary)
-        with (
-            LiveServer(home / "data") as server,
-            httpx.Client(base_url=server.url, timeout=PATIENCE_S) as http,
-            console(chromium, server.url, home) as page,
-        ):
-            pid = server.process.pid
-
-            def append() -> None:
-                for _ in range(APPENDS):
-                    http.post("/v0/topics/t", json={"records": RECORDS}).raise_for_status()
-
-            append()
-            append_ms = cost_ms(pid, append) / APPENDS
-            second_ms: dict[bool, list[float]] = {False: [], True: []}
-            for number in range(2 * options.rounds):
-                is_open = number % 2 == 1
-                if is_open:
-                    page.visit(server.url)
-                    page.shows("Nothing needs attention.")
-                else:
-                    page.call("Page.navigate", url="about:blank")
-                second_ms[is_open].append(cost_ms(pid, lambda: time.sleep(options.seconds)) / options.seconds)
-    closed, opened = (statistics.median(second_ms[is_open]) for is_open in (False, True))
-    print(f"an append of 100 records: {append_ms:.2f} ms")
-    print(f"a second: {closed:.2f} ms without, {opened:.2f} ms with an open console")
-    print(f"throughput of a busy event loop with a console: {1 - (opened - closed) / 1000:.4f} x")
+        try:
+            broker.start()
+            target = Target(host=broker.host, port=broker.port, own=broker)
+            with console(chromium, f"http://{broker.host}:{broker.port}", Path(temporary)) as page:
+                run(target, page, options.seconds, is_open=False)
+                for number in range(options.pairs):
+                    # The second run of a pair finds another machine than the first: each state is first in turns.
+                    order = (False, True) if number % 2 == 0 else (True, False)
+                    seen = {is_open: run(target, page, options.seconds, is_open=is_open) for is_open in order}
+                    closed, opened = seen[False], seen[True]
+                    processor.append(closed.cpu_us_per_record / opened.cpu_us_per_record)
+                    rates.append(opened.records_per_s / closed.records_per_s)
+                    print(
+                        f"pair {number + 1}: {closed.records_per_s:,.0f} records/s without, "
+                        f"{opened.records_per_s:,.0f} with a console; "
+                        f"{closed.cpu_us_per_record:.3f} and {opened.cpu_us_per_record:.3f} us of the broker a record",
+                        flush=True,
+                    )
+        finally:
+            broker.close()
+    for name, ratios in (("processor time", processor), ("rate", rates)):
+        print(f"{name}: {statistics.median(ratios):.3f} x ({min(ratios):.3f} to {max(ratios):.3f})")
 
 
 if __name__ == "__main__":
