@@ -138,7 +138,8 @@ class ConsolePage(OpenedPage):
         # In one step each: a page may show its field anew at any moment. A field that is not shown yet takes no focus,
         # and what is typed then goes elsewhere.
         choose = (
-            "((field) => { if (!field) return 'none'; field.focus(); if (document.activeElement !== field) return 'none';"
+            "((field) => { if (!field) return 'none'; field.focus();"
+            "if (document.activeElement !== field) return 'none';"
             "if (field.tagName !== 'SELECT') { field.select(); return 'text'; }"
             f"field.value = {json.dumps(text)};"
             f"field.dispatchEvent(new Event('change', {{bubbles: true}})); return 'chosen'; }})({field})"
