@@ -556,9 +556,8 @@ class Write:
         config, log = topic.config, topic.log
         if self.delayed:
             self._check_type(config)
-        changing = logs.changing.get(topic_id)
-        if changing is not None:
-            return partial(_wait_done, changing)
+        if topic_id in logs.changing:
+            return partial(_wait_done, logs.changing[topic_id])
         if self.key is not None and (topic_id, self.digest) in logs.pending_keys:
             return partial(_wait_done, logs.pending_keys[topic_id, self.digest])
         if self.expected_seq is not None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from storage.errors import ShuttingDown, StorageError, TopicNotFound
 from storage.format import ConfigUpdate, Consumer, FrameType, RouterCursor, Segment, TopicDelete
-from storage.log.submission import AppendStep, BatchesStep, ControlStep, PersistStep, Unit
+from storage.log.submission import AppendStep, ControlStep, PersistStep, Step, Unit
 from storage.state import Catalog, Log, Topic
 
 if TYPE_CHECKING:
@@ -56,18 +56,17 @@ def apply_unit(catalog: Catalog, unit: Unit, lsn: int, end_lsn: int, entry: int 
         if topic is None:
             continue
         log = topic.log
-        if isinstance(step, PersistStep):
+        if isinstance(step, AppendStep):
+            appended = step.appended
+            log.commit(appended, log.reserve(appended) if entry < 0 else entry, lsn, step.offset)
+            count += len(appended.sizes)
+            ts = appended.ts
+        elif isinstance(step, PersistStep):
             catalog.apply_deferred()
             log.written_out(log.tail.set_batch_lsn(step.first_seq, lsn, step.offset))
-            continue
-        if isinstance(step, BatchesStep):
+        else:
             log.take_batches(step.batches)
             catalog.remember_all(topic, step.batches)
-            continue
-        appended = step.appended
-        log.commit(appended, log.reserve(appended) if entry < 0 else entry, lsn, step.offset)
-        count += len(appended.sizes)
-        ts = appended.ts
     if unit.batch is not None:
         catalog.remember(topic_id, ts, unit.batch, count)
     if log is None and (topic := catalog.by_id.get(topic_id)) is not None:
@@ -77,6 +76,11 @@ def apply_unit(catalog: Catalog, unit: Unit, lsn: int, end_lsn: int, entry: int 
     elif topic_id == 0 and any(isinstance(step, ControlStep) and step.type == FrameType.STATE for step in unit.steps):
         catalog.states.applied_lsn = end_lsn
     return removed
+
+
+def _is_cursor(step: Step) -> bool:
+    """Whether it only moves a cursor: nobody waits for that, and cursors may move at every read."""
+    return isinstance(step, ControlStep) and isinstance(step.value, Consumer) and step.value.event == "cursor"
 
 
 class Publisher:
@@ -123,7 +127,17 @@ class Publisher:
             topic_id = step.topic_id
             self.touched.add(topic_id)
             topic = catalog.by_id.get(topic_id)
-            if isinstance(step, ControlStep):
+            if isinstance(step, AppendStep):
+                if topic is None:
+                    continue
+                log, traffic, appended = topic.log, catalog.usage.traffic, step.appended
+                traffic.writes += 1
+                traffic.appended += len(appended.sizes)
+                if lsn:
+                    self._cache.add(log, appended.first_seq, payload, step.offset)
+                else:
+                    log.cached[appended.first_seq] = (payload, step.offset)
+            elif isinstance(step, ControlStep):
                 if isinstance(step.value, TopicDelete):
                     self._notify_deleted(topic_id, step.value.name)
                 if topic is None:
@@ -131,23 +145,11 @@ class Publisher:
                 topic.provisional = False
                 if self.on_retention is not None and isinstance(step.value, _OF_RETENTION):
                     self.on_retention(topic.log)
-            elif topic is None:
-                continue
-            elif isinstance(step, AppendStep):
-                log, traffic = topic.log, catalog.usage.traffic
-                traffic.writes += 1
-                traffic.appended += len(step.appended.sizes)
-                if lsn:
-                    self._cache.add(log, step.appended.first_seq, payload, step.offset)
-                else:
-                    log.cached[step.appended.first_seq] = (payload, step.offset)
-            elif isinstance(step, PersistStep) and step.first_seq in topic.log.cached:
+            elif topic is not None and isinstance(step, PersistStep) and step.first_seq in topic.log.cached:
                 self._cache.add(topic.log, step.first_seq, payload, step.offset)  # no longer the only copy
         if unit.steps:
             first = unit.steps[0]
-            # Nobody waits for a cursor to move, and cursors may move at every read.
-            value = first.value if isinstance(first, ControlStep) else None
-            if not (isinstance(value, Consumer) and value.event == "cursor"):
+            if isinstance(first, AppendStep) or not _is_cursor(first):
                 self._to_wake[first.topic_id] = None
         return removed
 

@@ -71,8 +71,6 @@ class EngineTime:
         mono = self._clock.monotonic_ns()
         elapsed_ms = (mono - self._last_mono_ns) // 1_000_000
         steady = self._last_ms + elapsed_ms
-        # Only whole milliseconds move the anchor, so that the remainder is not lost.
-        self._last_mono_ns += elapsed_ms * 1_000_000
         if wall >= steady:
             if wall - steady > STEP_WORTH_A_WORD_MS and self._on_step:
                 self._on_step(wall - steady)
@@ -83,5 +81,7 @@ class EngineTime:
         if steady - wall > STEP_WORTH_A_WORD_MS and not self._behind_reported and self._on_step:
             self._behind_reported = True
             self._on_step(wall - steady)
+        # Only whole milliseconds move the anchor, so that the remainder is not lost.
+        self._last_mono_ns += elapsed_ms * 1_000_000
         self._last_ms = steady
         return steady
