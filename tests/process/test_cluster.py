@@ -19,10 +19,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from broker.cluster import ClusterMap, OwnersFile
+from broker.cluster import ClusterMap, Member, OwnersFile
 from storage import home_cell
+from storage.bucket import keys, open_location, parse_location, sign
 from tests.conftest import is_soak
 from tests.support.broker_process import ROOT, BrokerProcess, environment
 from tests.unit.storage.cold.servers import BUCKET, credentials, s3_server
@@ -360,3 +362,34 @@ def test_any_node_answers_for_all_cells_also_when_the_other_is_killed(rig: Rig) 
         path = f"/v0/topics/{rig.topics[cell]}/records?limit=1000&from_seq=0"
         status, answer = through("b", "GET", path)
         assert (status, [each["data"] for each in answer["records"]]) == (200, [0, 1, 2])
+
+
+def test_a_cell_is_served_although_its_spare_dies_before_it_shows_a_sign_of_life(rig: Rig) -> None:
+    rig.until(lambda: {rig.owner(cell) for cell in range(CELLS)} == set(rig.nodes))
+    [lost] = rig.nodes["a"].owned()
+    status, answer = rig.call(lost, "POST", f"/v0/topics/{rig.topics[lost]}", {"records": [{"data": 1}]})
+    assert status == 200, answer
+    rig.until(lambda: len(rig.nodes["b"].spares()) == 1)
+    [spare] = rig.nodes["b"].spares()
+    os.kill(spare, signal.SIGSTOP)
+    rig.nodes["a"].kill()
+
+    bucket = open_location(parse_location(URL))
+
+    def nonce() -> str | None:
+        """Of the process that node b has for the cell, as its object in the bucket says."""
+        found = bucket.get(f"{keys.MEMBERS}b")
+        held = None if found is None else msgspec.json.decode(found, type=Member).cells.get(lost)
+        return None if held is None else held.nonce
+
+    rig.until(lambda: nonce() is not None)
+    of_spare = nonce()
+    assert of_spare is not None
+    assert bucket.get(sign(of_spare)) is None
+    assert spare in rig.nodes["b"].spares(), "it has not looked at its role"
+    os.kill(spare, signal.SIGKILL)
+    rig.until(lambda: rig.owner(lost, but="a") == "b")
+    assert nonce() != of_spare
+    assert rig.nodes["b"].ended(-signal.SIGKILL)
+    assert spare not in rig.nodes["b"].processes()
+    assert contents(rig, lost, but="a") == [1]
