@@ -20,6 +20,10 @@ _WAIT_S: Final = 60.0
 #: Times of the ledger and of leases may be so far apart.
 _SLACK_S: Final = 0.1
 _MOST_AT_ONCE: Final = 5
+#: Producers wait while a queue has more jobs than this, and look at it again after so many more. Otherwise they would
+#: leave the workers more than they can do at the end of a long run.
+_MOST_JOBS: Final = 100
+_FULL_PAUSE_S: Final = 0.2
 _JSON: Final = {"Content-Type": "application/json"}
 #: Answers that say that a request was not carried out: it may be repeated.
 _AGAIN: Final = frozenset({429, 503})
@@ -110,6 +114,12 @@ def lag(calls: Calls, router: str) -> int:
     return calls.repeat("GET", f"/v0/routers/{router}")["lag"]
 
 
+def waiting_jobs(calls: Calls, path: str) -> int:
+    """How many jobs a queue has that are neither acked nor dead."""
+    figures = calls.repeat("GET", path)["queue"]
+    return sum(figures[each] for each in ("ready", "in_flight", "delayed", "dead_pending"))
+
+
 def contents(calls: Calls, topic: str) -> dict[int, Stamp]:
     """What a topic holds: seq → stamp."""
     found: dict[int, Stamp] = {}
@@ -154,15 +164,24 @@ class Actor(ABC):
 
 
 class Producer(Actor):
-    """Appends. With keys it repeats until it is answered; without, what has no answer stays open."""
+    """Appends. With keys it repeats until it is answered; without, what has no answer stays open. It fills a queue no
+    further than its workers can empty it."""
 
-    def __init__(self, service: Service, topic: Topic, path: str, name: str, seed: float, *, keyed: bool) -> None:
+    def __init__(
+        self, service: Service, topic: Topic, path: str, name: str, seed: float, *, keyed: bool, queue: bool = False
+    ) -> None:
         super().__init__(service, topic, path, name, seed)
         self._keyed = keyed
+        self._queue = queue
 
     def work(self) -> None:
-        number = 0
+        number = looked_at = 0
         while not self.service.over.is_set():
+            if self._queue and number - looked_at >= _MOST_JOBS:
+                if waiting_jobs(self.calls, self.path) > _MOST_JOBS:
+                    time.sleep(_FULL_PAUSE_S)
+                    continue
+                looked_at = number
             count = self.dice.randint(1, _MOST_AT_ONCE)
             stamps = [(self.name, number + each) for each in range(1, count + 1)]
             number += count
@@ -234,8 +253,7 @@ class Worker(Actor):
                 time.sleep(_PAUSE_S)
 
     def _empty(self) -> bool:
-        figures = self.calls.repeat("GET", self.path)["queue"]
-        return not any(figures[each] for each in ("ready", "in_flight", "delayed", "dead_pending"))
+        return waiting_jobs(self.calls, self.path) == 0
 
     def _do(self, seq: int, number: int, lease: Lease, lease_ms: int, *, hurry: bool) -> None:
         luck = self.dice.random()

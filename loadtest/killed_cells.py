@@ -197,7 +197,7 @@ class Load:
             self._queues.append(queue)
             self._dead[queue] = dead
             producer = Producer(
-                self._service, self._topics[queue], queue, f"boss-{number}", self._dice.random(), keyed=True
+                self._service, self._topics[queue], queue, f"boss-{number}", self._dice.random(), keyed=True, queue=True
             )
             workers = [
                 Worker(self._service, self._topics[queue], queue, f"w-{number}-{each}", self._dice.random())

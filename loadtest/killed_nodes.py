@@ -4,9 +4,10 @@ answers.
     python -m loadtest.killed_nodes                                  3 nodes, 6 cells, 20 faults
     python -m loadtest.killed_nodes --faults kill --rounds 10        only kills, and how long each cell was away
     python -m loadtest.killed_nodes --rounds 200 --keep killed-nodes
+    python -m loadtest.killed_nodes --rounds 200 --minutes 40       the same, and the ledger's verdict after 40 minutes
 
 The load is that of `loadtest.killed_cells`, by clients that go to the gateway of another node when theirs does not
-answer. In each round one node has one fault:
+answer. In each round one node has one fault, and each fault has its turn before one comes again:
 
     kill        SIGKILL for the node with the most cells, and all its processes; it starts again when the others serve
                 all cells
@@ -24,6 +25,7 @@ exit status is 1 if it finds anything.
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import random
 import shlex
@@ -241,6 +243,7 @@ class Run:
         self._dice = random.Random(options.seed)
         self._away_s: list[float] = []
         self._faults: dict[str, int] = dict.fromkeys(options.faults, 0)
+        self._left: list[str] = []
 
     def run(self) -> Outcome:
         print(f"seed {self._options.seed}", flush=True)
@@ -251,6 +254,8 @@ class Run:
         load.begin()
         try:
             for _ in range(self._options.rounds):
+                if time.monotonic() - begin > 60 * self._options.minutes:
+                    break
                 self._round(load)
         finally:
             self._cluster.service.over.set()
@@ -274,9 +279,11 @@ class Run:
         return None
 
     def _round(self, load: Load) -> None:
-        kind, victim = self._dice.choice(self._options.faults), self._dice.choice(self._cluster.nodes)
+        if not self._left:
+            self._left = self._dice.sample(self._options.faults, len(self._options.faults))
+        kind, victim = self._left.pop(), self._dice.choice(self._cluster.nodes)
         load.go_on(self._options.between)
-        print(f"{kind} {victim.name}", flush=True)
+        print(f"{sum(self._faults.values()) + 1} {kind} {victim.name}", flush=True)
         self._faults[kind] += 1
         cluster = self._cluster
         match kind:
@@ -315,8 +322,14 @@ class Run:
         self._cluster.store.faults(victim.name, Faults())
 
 
+def _stopped(number: int, _: object) -> None:
+    """The nodes and the store shall not outlive a run that is stopped."""
+    sys.exit(128 + number)
+
+
 def main(arguments: list[str] | None = None) -> int:
     options = parser().parse_args(arguments)
+    signal.signal(signal.SIGTERM, _stopped)
     with SlowS3() as store:
         # A short path: it has unix sockets.
         options.dir = options.dir or tempfile.gettempdir()
@@ -344,6 +357,7 @@ def parser() -> argparse.ArgumentParser:
     add("--nodes", type=int, default=3)
     add("--cells", type=int, default=6)
     add("--rounds", type=int, default=20)
+    add("--minutes", type=float, default=math.inf, help="begin no more rounds after this time (default: no limit)")
     add("--faults", nargs="+", choices=KINDS, default=KINDS, help="the faults to choose from (default: all)")
     add("--each", type=int, default=1, help="topics, queues and routers of each kind for each cell")
     add("--between", type=int, default=60, help="how many more answers there are before the next fault")
