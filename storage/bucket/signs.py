@@ -7,8 +7,8 @@ writes of the classes that do not wait for a slot.
     The owner    answers nothing later than TTL less a margin after it sent its seal, or its last sign that it knows to
                  be stored. What it gets to know later than that extends nothing: then the time is over, and only a new
                  seal begins another.
-    The others   may seal over its seal when they have seen both that seal and its sign, and the same sign in an answer
-                 to a request that was sent at least TTL after that.
+    The others   may seal over its seal when they have seen both that seal, or a slot behind it, and its sign, and the
+                 same sign in an answer to a request that was sent at least TTL after that.
 
 Let the others' first look be the moment when they had seen both, and the last look the sending of that request. What
 the owner sent before the first look gives it time that ends before the last look. A sign that it sent later was stored
@@ -113,23 +113,39 @@ def forget_signs(nonces: set[str]) -> Steps[None]:
         yield from delete(*sorted(map(keys.sign, nonces)))
 
 
-def is_gone(nonce: str, ttl_s: float = TTL_S, *, unless: str = "") -> Steps[bool]:
+class Look(msgspec.Struct, frozen=True):
+    """A first look at the sign of an owner: a seal of this nonce and generation existed before it."""
+
+    nonce: str
+    generation: int
+    sign: bytes | None
+    #: When the answer was there, by the process's monotonic clock.
+    at: float
+
+
+def look_at(nonce: str, generation: int = 0) -> Steps[Look]:
+    """See the sign of the process whose seal the caller has seen, and begin to count. Raises Unanswered."""
+    sign = yield from get(keys.sign(nonce))
+    return Look(nonce, generation, sign, (yield from now()))
+
+
+def is_gone(nonce: str, ttl_s: float = TTL_S, *, unless: str = "", since: Look | None = None) -> Steps[bool]:
     """Whether the process shows no sign of life for TTL. False as soon as it does, or an object `unless` exists. The
     caller has seen its seal.
 
-    Raises Unanswered if the store does not answer.
+    `since`: a look that the caller had at the sign when that seal existed. Raises Unanswered if the store does not
+    answer.
     """
-    key = keys.sign(nonce)
-    first = yield from get(key)
-    seen_at = yield from now()
+    first = since if since is not None else (yield from look_at(nonce))
+    until = first.at + ttl_s
     while True:
-        left = seen_at + ttl_s - (yield from now())
+        left = until - (yield from now())
         if left > 0:
             yield from wait(min(left, LOOK_S))
         looked_at = yield from now()
         if unless and (yield from get(unless)) is not None:
             return False
-        if (yield from get(key)) != first:
+        if (yield from get(keys.sign(nonce))) != first.sign:
             return False
-        if looked_at >= seen_at + ttl_s:
+        if looked_at >= until:
             return True

@@ -1,6 +1,7 @@
 """How a process becomes the owner of a cell in a bucket.
 
-    1  Find the newest base m.
+    1  Find the newest base m. Find the end of the log by a few of its slots. The last of them names the owner as of
+       then, whose sign of life is looked at: the time of step 3 counts from there if that owner is still the last one.
     2  Read the slots from its redo slot up to the first that is absent. The last seal among them names the owner.
     3  May this process seal over that one? Its process shows no sign of life for TTL; or the seal hands over to this
        process or to anyone; or this process holds the lock of the very directory that the seal names, so the owner's
@@ -34,12 +35,14 @@ from storage.bucket.base import (
     read_base,
 )
 from storage.bucket.requests import Get, Steps, Unanswered, get, get_many, now, patiently, wait
-from storage.bucket.signs import TTL_S, is_gone
+from storage.bucket.signs import TTL_S, Look, is_gone, look_at
 from storage.bucket.slot import ANYONE, DamagedSlot, Seal, Slot, decode, encode_seal
 from storage.bucket.slots import FIRST_PAUSE_S, Fenced, create_slot
 
 #: How many slots are requested at a time.
 AT_ONCE: Final = 16
+#: The end of a log is first looked for up to 2 ** this slots behind the redo slot. Bases are put more often than that.
+_FAR: Final = 12
 
 
 class CellMissing(Exception):
@@ -141,10 +144,13 @@ def take_over(
     Raises NeverBegun, MetadataLost, BaseMissing, DamagedSlot; Unanswered and GivenUp, after which it may be called
     again.
     """
-    missing = at_least = 0
+    missing = at_least = attempts = 0
     while True:
+        attempts += 1
         try:
-            found = yield from _attempt(cell, candidate, holds_lock_of, ttl_s, give_up_s, at_least, wait=wait)
+            found = yield from _attempt(
+                cell, candidate, holds_lock_of, ttl_s, give_up_s, at_least, wait=wait, looks=attempts == 1
+            )
         except (BaseMissing, DamagedSlot):
             missing += 1
             if missing > 1:
@@ -164,7 +170,8 @@ def read_cell(cell: str, give_up_s: float = 30.0) -> Steps[Reading]:
     missing = at_least = 0
     while True:
         try:
-            head, base = yield from _newest_base(cell, at_least)
+            head = yield from _newest_head(cell, at_least)
+            base = yield from read_base(cell, head)
             log = Log(head.redo, head.seal, [], [])
             yield from _read_on(cell, log, give_up_s)
         except (BaseMissing, DamagedSlot):
@@ -178,13 +185,37 @@ def read_cell(cell: str, give_up_s: float = 30.0) -> Steps[Reading]:
         at_least = head.number + 2
 
 
-def _newest_base(cell: str, at_least: int) -> Steps[tuple[Head, Base]]:
+def _newest_head(cell: str, at_least: int) -> Steps[Head]:
     head = yield from newest_head(cell, at_least)
     if head is None:
         if (yield from get(keys.slot(cell, 0))) is None:
             raise NeverBegun(f"{cell} was not initialised")
         raise MetadataLost(f"{cell} has a log and no base")
-    return head, (yield from read_base(cell, head))
+    return head
+
+
+def _first_look(cell: str, head: Head) -> Steps[Look | None]:
+    """A look at the sign of the owner that the last slot names. To read a long log takes a part of TTL, which passes
+    meanwhile. Slots that are not answered count as missing: then an earlier owner is looked at, for nothing. None: a
+    slot is damaged, which the reading of the log reports. Raises Unanswered."""
+    generation, nonce = head.seal.generation, head.seal.nonce
+    low = head.redo - 1  # is there, or was
+    high = low + 2**_FAR + 1
+    ahead = [low + 2**power for power in range(_FAR + 1)]
+    while ahead:
+        answers = yield from get_many([keys.slot(cell, each) for each in ahead])
+        for number, data in zip(ahead, answers, strict=True):
+            if not isinstance(data, bytes):
+                high = number
+                break
+            try:
+                slot = decode(number, data)
+            except DamagedSlot:
+                return None
+            low, generation, nonce = number, slot.generation, slot.nonce
+        step = max(1, (high - low) // AT_ONCE)
+        ahead = list(range(low + step, high, step))
+    return (yield from look_at(nonce, generation))
 
 
 class _Again(msgspec.Struct, frozen=True):
@@ -202,15 +233,20 @@ def _attempt(
     at_least: int,
     *,
     wait: bool,
+    looks: bool,
 ) -> Steps[Taken | _Again | None]:
-    head, base = yield from _newest_base(cell, at_least)
+    head = yield from _newest_head(cell, at_least)
+    base = yield from read_base(cell, head)
+    look = (yield from _first_look(cell, head)) if looks else None
     log = Log(head.redo, head.seal, [], [])
     seal: Seal | None = None
     sealed_at = 0.0
     while seal is None:
         yield from _read_on(cell, log, give_up_s)
         judged = log.owner
-        if not (yield from _may_seal(cell, log, candidate, holds_lock_of, ttl_s)):
+        may_seal = yield from _may_seal(cell, log, candidate, holds_lock_of, ttl_s, look)
+        look = None  # it was for one wait
+        if not may_seal:
             if not wait:
                 return None
             if (yield from get(keys.head(cell, head.number + 1))) is not None:
@@ -283,9 +319,15 @@ def _add(log: Log, slot: Slot) -> None:
 
 
 def _may_seal(
-    cell: str, log: Log, candidate: Candidate, holds_lock_of: Callable[[str], bool], ttl_s: float
+    cell: str,
+    log: Log,
+    candidate: Candidate,
+    holds_lock_of: Callable[[str], bool],
+    ttl_s: float,
+    look: Look | None,
 ) -> Steps[bool]:
-    """Whether this process may seal over the last seal of the log. Returns False early if there is another slot."""
+    """Whether this process may seal over the last seal of the log. Returns False early if there is another slot.
+    `look`: at an owner, before the log was read."""
     owner, next_slot = log.owner, keys.slot(cell, log.end)
     if owner.successor:
         # The former owner answers nothing any more, and the successor nothing yet: it only goes first.
@@ -293,4 +335,6 @@ def _may_seal(
         return goes_first or (yield from is_gone(owner.successor, ttl_s, unless=next_slot))
     if owner.nonce == candidate.nonce or (owner.directory and holds_lock_of(owner.directory)):
         return True
-    return (yield from is_gone(owner.nonce, ttl_s, unless=next_slot))
+    # A later seal of the same process gives it time anew.
+    is_same = look is not None and (look.nonce, look.generation) == (owner.nonce, owner.generation)
+    return (yield from is_gone(owner.nonce, ttl_s, unless=next_slot, since=look if is_same else None))
