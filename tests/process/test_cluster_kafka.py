@@ -11,7 +11,7 @@ import time
 from collections.abc import Generator
 from http.client import HTTPException
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -24,9 +24,11 @@ from tests.support.group_load import all_values
 from tests.support.kafka_followers import (
     AioFollower,
     Follower,
+    FranzFollower,
     JavaFollower,
     KafkaPythonFollower,
     LibrdkafkaFollower,
+    SaramaFollower,
 )
 
 PATIENCE_S = 180.0
@@ -40,9 +42,11 @@ class Size(NamedTuple):
     clients: tuple[type[Follower], ...]
 
 
+#: All followers.
+SIX: Final = (LibrdkafkaFollower, KafkaPythonFollower, AioFollower, JavaFollower, FranzFollower, SaramaFollower)
 SIZES = [
     Size(2, 2, 1, 2, (LibrdkafkaFollower, KafkaPythonFollower)),
-    Size(3, 6, 5, 6, (LibrdkafkaFollower, KafkaPythonFollower, AioFollower, JavaFollower)),
+    Size(3, 6, 5, 6, SIX),
 ]
 
 

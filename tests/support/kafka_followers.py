@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import subprocess
 import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 import aiokafka  # pyright: ignore[reportMissingTypeStubs]
 import kafka
@@ -29,6 +30,8 @@ PAUSE_S: Final = 0.05
 #: How long a client may take to send or read one value, whatever happens.
 PATIENCE_S: Final = 180.0
 GROUP: Final = "followers"
+GO: Final = Path(__file__).resolve().parents[1] / "kafka/walks/go"
+BUILD_S: Final = 900
 
 
 class Follower(ABC):
@@ -253,3 +256,77 @@ class JavaFollower(Follower):
                 process.kill()
         if not stop.is_set():
             raise AssertionError(f"{program} has ended: {(self.folder / f'{program}.log').read_text()[-2000:]}")
+
+
+class GoFollower(Follower):
+    """A program of `tests/kafka/walks/go`, which is built when it is first needed."""
+
+    def __init__(self, address: str, topic: str, folder: Path) -> None:
+        super().__init__(address, topic, folder)
+        self._program = folder / "follower"
+        subprocess.run(
+            ["go", "build", "-o", str(self._program), f"./{self.name}_follower"],
+            cwd=GO,
+            env={**os.environ, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOFLAGS": "-mod=readonly"},
+            stdin=subprocess.DEVNULL,
+            timeout=BUILD_S,
+            check=True,
+        )
+
+    def send(self) -> None:
+        with self._run("send") as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            for value in self.values():
+                process.stdin.write(f"{value}\n")
+                process.stdin.flush()
+                assert process.stdout.readline() == f"{value}\n", self._log("send").read_text()[-2000:]
+                self.acked.append(value)
+
+    def read(self) -> None:
+        with self._run("read") as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            threading.Thread(target=self._end, args=(process.stdin,), daemon=True).start()
+            for line in process.stdout:
+                self.seen.add(line.rstrip("\n"))
+        if not self._over.is_set():
+            raise AssertionError(f"{self.name} has ended: {self._log('read').read_text()[-2000:]}")
+
+    def _end(self, its_input: IO[str]) -> None:
+        self._over.wait()
+        its_input.close()
+
+    def _log(self, work: str) -> Path:
+        return self.folder / f"{work}.log"
+
+    @contextlib.contextmanager
+    def _run(self, work: str) -> Generator[subprocess.Popen[str]]:
+        """The program; it ends when its input does."""
+        with (
+            self._log(work).open("w") as log,
+            subprocess.Popen(
+                [str(self._program), work, self.address, self.topic, self.group],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            ) as process,
+        ):
+            try:
+                yield process
+            except BaseException:
+                process.kill()
+                raise
+
+
+class FranzFollower(GoFollower):
+    """franz-go."""
+
+    name = "franz"
+
+
+class SaramaFollower(GoFollower):
+    """sarama."""
+
+    name = "sarama"
