@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -76,12 +78,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    take_interrupts()
     if config.getoption("--tier") == SOAK:
         # One switch for everything that asks, child processes included.
         os.environ[SOAK_VARIABLE] = "1"
     settings.load_profile(SOAK if is_soak(os.environ) else "default")
     if not hasattr(config, "workerinput"):  # once, before the processes of a run begin
         renew_kernel(Path(__file__).parents[1])
+
+
+def take_interrupts() -> None:
+    """A shell starts what runs in its background with SIGINT ignored, and child processes inherit that: programs that
+    tests interrupt would go on."""
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def renew_kernel(root: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 import pytest
 
@@ -137,3 +138,23 @@ def test_the_costs_of_files_are_shown_on_request(project: pytest.Pytester, monke
         result.assert_outcomes(passed=3)
         assert "processor seconds" in result.stdout.str()
         result.stdout.fnmatch_lines_random(["* 2 tests *test_module.py", "* 1 tests *test_in_slow_folder.py"])
+
+
+def test_interrupts_reach_programs_of_a_run_in_the_background(project: pytest.Pytester) -> None:
+    """Such a run inherits that SIGINT is ignored, as its programs would from it."""
+    project.makepyfile(
+        test_interrupts="""
+        import subprocess, sys
+
+        def test_a_program_is_interrupted():
+            text = "import os, signal; os.kill(os.getpid(), signal.SIGINT); print('it went on')"
+            done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True)
+            assert "KeyboardInterrupt" in done.stderr
+        """
+    )
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        result = project.runpytest_subprocess("test_interrupts.py")
+    finally:
+        signal.signal(signal.SIGINT, before)
+    result.assert_outcomes(passed=1)
