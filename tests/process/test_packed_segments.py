@@ -16,7 +16,7 @@ from pipeline.stopped import DirectoryOrigin
 from tests.support.broker_process import ROOT, BrokerProcess
 
 COUNT = 6000
-PATIENCE_S = 30
+PATIENCE_S = 120
 #: A thousand records in a segment, packed as soon as possible.
 SETTINGS = {
     "segment_max_events": 1000,
@@ -54,7 +54,7 @@ def consumed(port: int, count: int) -> list[bytes]:
     consumer.assign([TopicPartition("orders", 0, 0)])
     found: list[bytes] = []
     while len(found) < count:
-        messages = consumer.consume(500, timeout=PATIENCE_S)
+        messages = consumer.consume(min(500, count - len(found)), timeout=PATIENCE_S)  # waits for so many
         assert messages, f"{len(found)} of {count}"
         assert not any(each.error() for each in messages)
         found += [each.value() for each in messages]
