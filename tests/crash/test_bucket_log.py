@@ -53,11 +53,11 @@ def in_a_bucket(workloads: dict[str, Any]) -> dict[str, Any]:
 
 
 FAMILIES: dict[str, Sweep[Any, Any]] = {
-    "records": Sweep(in_a_bucket(WORKLOADS), crash_run, points=6, errors=3),
-    "producers": Sweep(in_a_bucket(kept_workloads.WORKLOADS), kept_run, points=3, errors=2),
-    "queues": Sweep(in_a_bucket(queue_workloads.WORKLOADS), job_run, points=3, errors=2),
-    "consumers": Sweep(in_a_bucket(consumer_workloads.WORKLOADS), reader_run, points=3, errors=2),
-    "routers": Sweep(in_a_bucket(router_workloads.WORKLOADS), route_run, points=3, errors=2),
+    "records": Sweep(in_a_bucket(WORKLOADS), crash_run, points=3, errors=2),
+    "producers": Sweep(in_a_bucket(kept_workloads.WORKLOADS), kept_run, points=2, errors=1),
+    "queues": Sweep(in_a_bucket(queue_workloads.WORKLOADS), job_run, points=2, errors=1),
+    "consumers": Sweep(in_a_bucket(consumer_workloads.WORKLOADS), reader_run, points=2, errors=1),
+    "routers": Sweep(in_a_bucket(router_workloads.WORKLOADS), route_run, points=2, errors=1),
 }
 CASES = [pytest.param(sweep, name, id=f"{family}-{name}") for family, sweep in FAMILIES.items() for name in sweep.names]
 #: At size FEW there is one case for each family.

@@ -30,11 +30,11 @@ for module in (cold_workloads, consumed_workloads, packed_workloads, partition_w
     assert module  # it registers its own in the table
 
 FAMILIES: dict[str, Sweep[Any, Any]] = {
-    "records": Sweep(WORKLOADS, crash_run, points=12, errors=8, cuts=torn_cuts),
-    "producers": Sweep(kept_workloads.WORKLOADS, kept_run, points=8, errors=4),
-    "queues": Sweep(queue_workloads.WORKLOADS, job_run, points=6, errors=3),
-    "consumers": Sweep(consumer_workloads.WORKLOADS, reader_run, points=6, errors=3),
-    "routers": Sweep(router_workloads.WORKLOADS, route_run, points=6, errors=3),
+    "records": Sweep(WORKLOADS, crash_run, points=6, errors=4, cuts=torn_cuts),
+    "producers": Sweep(kept_workloads.WORKLOADS, kept_run, points=4, errors=2),
+    "queues": Sweep(queue_workloads.WORKLOADS, job_run, points=3, errors=2),
+    "consumers": Sweep(consumer_workloads.WORKLOADS, reader_run, points=3, errors=2),
+    "routers": Sweep(router_workloads.WORKLOADS, route_run, points=3, errors=2),
 }
 CASES = [pytest.param(sweep, name, id=f"{family}-{name}") for family, sweep in FAMILIES.items() for name in sweep.names]
 

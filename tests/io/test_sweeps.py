@@ -20,7 +20,7 @@ from tests.support.crash_sweep import SIZES, Size, Sweep, torn_cuts
 from tests.support.sim_disk import quiet_crashes
 
 CHOSEN = ("fsync_batches", "disk_singles", "reservations_run_out")
-SWEEP = Sweep(WORKLOADS, crash_run, points=15, errors=15, cuts=torn_cuts)
+SWEEP = Sweep(WORKLOADS, crash_run, points=8, errors=8, cuts=torn_cuts)
 BOUNDED = SIZES[:2]
 #: What the soak tier runs again with each backend.
 SUITES = ("tests/unit/storage", "tests/crash", "tests/property", "tests/process", "tests/regression")

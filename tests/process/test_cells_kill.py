@@ -14,7 +14,7 @@ import pytest
 from tests.conftest import is_soak
 from tests.support.broker_process import ROOT
 
-KILLS = 60 if is_soak(os.environ) else 6
+KILLS = 60 if is_soak(os.environ) else 4
 PATIENCE_S = 1500 if is_soak(os.environ) else 280
 FIGURES = re.compile(
     r"lost (\d+), doubled (\d+), disordered (\d+), double leases (\d+) of (\d+) acknowledged, (\d+) delivered,"

@@ -21,7 +21,7 @@ from tests.support.broker_process import BrokerProcess
 from tests.support.cell_writer import Writer, processes
 
 CELLS = 3
-KILLS = 40 if is_soak(os.environ) else 5
+KILLS = 40 if is_soak(os.environ) else 3
 
 
 def topic_of(cell: int, stem: str) -> str:

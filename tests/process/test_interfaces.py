@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-SMALL = ("--seconds", "0.5", "--topics", "20")
+SMALL = ("--seconds", "0.2", "--topics", "20")
 
 
 def _run(folder: Path, *arguments: str) -> tuple[int, str]:

@@ -17,7 +17,7 @@ from tests.conftest import is_soak
 from tests.support.broker_process import ROOT
 
 SOAK = is_soak(os.environ)
-ROUNDS = 200 if SOAK else 3
+ROUNDS = 200 if SOAK else 2
 NODES, CELLS = (3, 6) if SOAK else (2, 2)
 PATIENCE_S = 4 * 3600 if SOAK else 560
 #: In the slow tier, those with the most moments at which something can go wrong.

@@ -17,7 +17,7 @@ from tests.support.sim_disk import SimDisk, When
 from tests.support.sim_faults import SimCrash
 
 #: How many stops of each cell are tried at size SOME, and at FEW.
-POINTS = {Size.SOME: 12, Size.FEW: 3}
+POINTS = {Size.SOME: 6, Size.FEW: 3}
 #: How often a life gets more time to come to rest.
 MOST_RESTS = 12
 
