@@ -15,9 +15,9 @@ from tests.support.broker_process import BrokerProcess, verify
 from tests.support.consumer_load import Kind, Load, make_consumers, through_kills, told
 
 SOAK = is_soak(os.environ)
-BATCHES = 600 if SOAK else 80
-KILLS = 30 if SOAK else 10
-PATIENCE_S = 120.0 if SOAK else 60.0
+BATCHES = 600 if SOAK else 40
+KILLS = 30 if SOAK else 4
+PATIENCE_S = 120.0
 TOPICS = {"a": "fsync", "b": "disk"}
 
 # With small files (the default here) and frequent snapshots, kills also meet file changes, trimming and snapshots.
@@ -49,7 +49,7 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
         yield process
 
 
-@pytest.mark.timeout(1800 if SOAK else 300)
+@pytest.mark.timeout(1800 if SOAK else 600)
 async def test_consumers_keep_their_promises_over_kills(broker: BrokerProcess, dice: random.Random) -> None:
     broker.start()
     for topic, durability in TOPICS.items():

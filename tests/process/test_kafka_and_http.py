@@ -11,7 +11,7 @@ import confluent_kafka
 
 from tests.support.broker_process import BrokerProcess
 
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 SENT = [
     (b"eu", b'{"id":1}', [("kind", b"text"), ("raw", b"\xff")]),
     (None, b"\x00\xff", []),

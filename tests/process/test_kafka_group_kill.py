@@ -39,7 +39,7 @@ def broker(tmp_path: Path, port: int) -> Iterator[BrokerProcess]:
         yield process
 
 
-@pytest.mark.timeout(1200 if SOAK else 200)
+@pytest.mark.timeout(1200 if SOAK else 600)
 def test_acked_records_exist_once_and_committed_offsets_never_go_back(
     broker: BrokerProcess, port: int, dice: random.Random
 ) -> None:

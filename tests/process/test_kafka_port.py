@@ -14,7 +14,7 @@ from broker.settings import Settings, SettingsError
 from tests.support.broker_process import BrokerProcess
 from tests.support.certificate import certificate
 
-PATIENCE_S = 20
+PATIENCE_S = 120
 
 
 def admin(port: int, **settings: str) -> AdminClient:

@@ -24,7 +24,7 @@ from tests.support.kill_view import View, views
 SOAK = is_soak(os.environ)
 #: Rounds of kills in the fast tier, and in the slow one.
 FEW_ROUNDS = 2
-ROUNDS = 50 if SOAK else 6
+ROUNDS = 50 if SOAK else 4
 
 # With small files (the default here) and frequent snapshots, kills also meet file changes, trimming and snapshots.
 SMALL: dict[str, Any] = {
@@ -80,7 +80,7 @@ def is_sound(data_dir: Path) -> None:
 
 
 @pytest.mark.fast
-@pytest.mark.timeout(1800 if SOAK else 200)
+@pytest.mark.timeout(1800 if SOAK else 600)
 @pytest.mark.parametrize(
     "rounds",
     [pytest.param(FEW_ROUNDS, id="few-rounds"), pytest.param(ROUNDS, id="some-rounds", marks=pytest.mark.slow)],
@@ -89,7 +89,7 @@ async def test_acked_writes_survive_kills_under_load(broker: BrokerProcess, dice
     await be_killed_again_and_again(broker, dice, rounds)
 
 
-@pytest.mark.timeout(1800 if SOAK else 200)
+@pytest.mark.timeout(1800 if SOAK else 600)
 async def test_acked_writes_survive_kills_during_flushes_to_segments(
     segmented: BrokerProcess, dice: random.Random
 ) -> None:

@@ -15,7 +15,7 @@ import pytest
 from broker.telemetry import EXTEND, Notifier
 from tests.support.broker_process import BrokerProcess
 
-PATIENCE_S = 30
+PATIENCE_S = 120
 
 
 class Listener:

@@ -33,7 +33,7 @@ OF_EACH = ("tried an old token", "was pushed a job", "left a stream with jobs in
 ALL_WITHIN_S = 30.0
 MORE_JOBS = 20
 #: Once the faults are over, all leases end within two seconds. The rest is work.
-DRAINED_WITHIN_S = 120.0 if SOAK else 40.0
+DRAINED_WITHIN_S = 120.0
 
 BACKOFFS: list[dict[str, int]] = [{}, {"retry_backoff_ms": 500, "retry_backoff_max_ms": 800}]
 #: The first dead job creates its topic, or the topic exists before: a queue itself, of another class.
@@ -54,7 +54,7 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
         yield process
 
 
-@pytest.mark.timeout(1800 if SOAK else 200)
+@pytest.mark.timeout(1800 if SOAK else 600)
 @pytest.mark.parametrize("leases_durable", [False, True])
 async def test_a_queue_keeps_its_promises_when_the_process_is_killed(
     broker: BrokerProcess, dice: random.Random, leases_durable: bool

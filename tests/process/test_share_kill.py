@@ -99,7 +99,7 @@ class Workers:
 
 
 @pytest.mark.fast
-@pytest.mark.timeout(900 if SOAK else 120)
+@pytest.mark.timeout(900 if SOAK else 300)
 @pytest.mark.parametrize("leases_durable", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_every_job_is_done_and_no_acknowledged_job_returns(
     broker: BrokerProcess, port: int, dice: random.Random, leases_durable: bool

@@ -18,7 +18,7 @@ from tests.support.live_server import LiveServer
 
 async def test_streams_and_websockets_get_a_shutdown_message_and_the_exit_code_is_0(data_dir: Path) -> None:
     with LiveServer(data_dir) as server:
-        async with httpx.AsyncClient(base_url=server.url, timeout=20) as http:
+        async with httpx.AsyncClient(base_url=server.url, timeout=120) as http:
             await http.put("/v0/topics/t")
             path = await session(http, "t")
             async with stream(http, path) as watch, connect(server.url.replace("http", "ws", 1) + "/v0/ws") as ws:

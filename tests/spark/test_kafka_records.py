@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 COUNT = SEGMENT_RECORDS + 200
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 TS = 1_700_000_000_000
 
 

@@ -22,9 +22,10 @@ from typing import Any, Self
 ROOT = Path(__file__).resolve().parents[2]
 #: PYTHONPATH of child processes: the whole repository, and nothing else.
 PYTHON_PATH = f"{ROOT}{os.pathsep}{ROOT / 'clients/python'}"
-PATIENCE_S = 60.0
-#: The longest time for a stop: ten seconds for requests in flight, and the last snapshot.
-STOP_S = 20.0
+#: A crowded machine takes many times as long as an idle one.
+PATIENCE_S = 120.0
+#: Of a stop: ten seconds for requests in flight, and the last snapshot.
+STOP_S = 120.0
 LOOK_AGAIN_S = 0.005
 JSON = {"content-type": "application/json"}
 
