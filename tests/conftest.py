@@ -32,8 +32,30 @@ CELLS_VARIABLE = "TOPICS_TEST_CELLS"
 #: A whole run holds about half of this at its peak; a full disk would show as dozens of errors that name other things.
 ROOM_NEEDED = 2 << 30
 SPARK_TESTS = "tests/spark"
-#: Files of few tests that take long come first: the processes of a run then end at about the same time.
-FIRST = ("tests/tidy/test_linters.py", SPARK_TESTS)
+#: Files of few tests that take long come first, the last of these at the very beginning: the processes of a run then end
+#: at about the same time. pytest-xdist itself begins with the files that have the most tests.
+FIRST = (
+    "tests/kernel/test_fuzz.py",
+    "tests/kafka/java/test_cells.py",
+    "tests/kafka/java/test_tools.py",
+    "tests/process/test_cells_bench.py",
+    "tests/process/test_cells_kill.py",
+    "tests/process/test_cluster.py",
+    "tests/process/test_cluster_kafka.py",
+    "tests/process/test_cluster_orders.py",
+    "tests/process/test_consumer_kill.py",
+    "tests/process/test_examples.py",
+    "tests/process/test_interfaces.py",
+    "tests/process/test_kill.py",
+    "tests/process/test_wheels.py",
+    "tests/process/test_with_cells.py",
+    "tests/http/test_generated_clients.py",
+    "tests/http/test_typescript_client.py",
+    "tests/helm/test_cluster_process.py",
+    "tests/process/test_nodes_kill.py",
+    "tests/tidy/test_linters.py",
+    SPARK_TESTS,
+)
 #: Programs of the system, each with a fixture of its name. Tests that ask for one which is not there are left out.
 PROGRAMS = {
     "kcat": ("kcat",),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import FAST, SLOW, SLOW_FOLDERS
+from tests.conftest import FAST, FIRST, SLOW, SLOW_FOLDERS
 from tests.tidy.rules_tiers import tier_problems
 from tests.tidy.tree import ROOT, Source, python_files
 
@@ -46,6 +46,10 @@ def test_every_slow_folder_has_tests_and_stands_in_the_document() -> None:
     for folder in SLOW_FOLDERS:
         assert list((ROOT / folder).rglob("test_*.py")), folder
         assert f"`{folder}`" in text, folder
+
+
+def test_what_comes_first_is_there() -> None:
+    assert [path for path in FIRST if not (ROOT / path).exists()] == []
 
 
 @pytest.mark.parametrize("failing", ["", "test", "test-long", "test test-long"])
