@@ -32,8 +32,8 @@ CELLS_VARIABLE = "TOPICS_TEST_CELLS"
 #: A whole run holds about half of this at its peak; a full disk would show as dozens of errors that name other things.
 ROOM_NEEDED = 2 << 30
 SPARK_TESTS = "tests/spark"
-#: Files of few tests that take long come first, the last of these at the very beginning: the processes of a run then end
-#: at about the same time. pytest-xdist itself begins with the files that have the most tests.
+#: Files of few tests that take long come first, the last of these at the very beginning: the processes of a run then
+#: end at about the same time. pytest-xdist itself begins with the files that have the most tests.
 FIRST = (
     "tests/kernel/test_fuzz.py",
     "tests/kafka/java/test_cells.py",
