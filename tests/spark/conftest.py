@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 #: Settings for two cores. A failing task is tried once more, and the heap is large enough for these tests.
 MASTER = "local[2,2]"
 DRIVER_MEMORY = "1g"
+#: Most queries run once, so compiling them more than a little costs more than it gains.
+SHORT_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 @pytest.fixture(scope="session")
@@ -49,7 +51,7 @@ def spark(java_home: str, tmp_path_factory: pytest.TempPathFactory) -> Generator
         | {
             "spark.sql.warehouse.dir": str(folder / "warehouse"),
             "spark.local.dir": str(folder / "local"),
-            "spark.driver.extraJavaOptions": f"-Dderby.system.home={folder}",
+            "spark.driver.extraJavaOptions": f"-Dderby.system.home={folder} {SHORT_JAVA}",
             "spark.log.level": "ERROR",
         }
     ).items():

@@ -26,6 +26,7 @@ from pipeline.export.parts import PartSettings
 from pipeline.export.spark_engine import SparkEngine
 from pipeline.export.verification import Verification
 from tests.pipeline.exports import Exports, Overtaken, ended_pid
+from tests.spark.conftest import SHORT_JAVA
 from tests.support.broker_process import PATIENCE_S, ROOT, TETHER
 from tests.support.dated import write_dated
 from tests.support.small_segments import SmallSegments
@@ -43,6 +44,7 @@ class Driver:
         environment = {
             **os.environ,
             "JAVA_HOME": java_home,
+            "JAVA_TOOL_OPTIONS": SHORT_JAVA,
             "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))),
             "SPARK_DRIVER_MEMORY": "512m",
             "SPARK_LOCAL_IP": "127.0.0.1",
