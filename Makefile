@@ -42,7 +42,7 @@ test: $(VENV)/.test ## the fast tests, lint and types included: 12 minutes of pr
 
 # One a core: slow tests start processes of their own.
 test-long: JOBS ?= $(CORES)
-test-long: $(VENV)/.test ## the slow tests: processes, sweeps of crashes, Spark, Helm, Java: some 15 minutes
+test-long: $(VENV)/.test ## the slow tests: processes, sweeps of crashes, Spark, Helm, Java: 15 minutes or more
 	@echo "Running the slow tests; make test runs the fast ones ..."
 	@$(PYTEST) --tier slow --durations 25 $(ARGS)
 

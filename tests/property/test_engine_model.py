@@ -333,4 +333,4 @@ async def go_on(turns: int) -> None:
 
 
 TestEngineModel = EngineModel.TestCase
-TestEngineModel.settings = settings(max_examples=2000 if is_soak(os.environ) else 150, stateful_step_count=40)
+TestEngineModel.settings = settings(max_examples=2000 if is_soak(os.environ) else 80, stateful_step_count=40)

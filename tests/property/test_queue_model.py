@@ -351,4 +351,4 @@ def size_of(data: Any, meta: Any) -> int:
 
 
 TestQueueModel = QueueMachine.TestCase
-TestQueueModel.settings = settings(max_examples=2000 if is_soak(os.environ) else 200, stateful_step_count=40)
+TestQueueModel.settings = settings(max_examples=2000 if is_soak(os.environ) else 100, stateful_step_count=40)
