@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-SMALL = ("--seconds", "0.2", "--topics", "20")
+#: With small log files, which take less time to make.
+SMALL = ("--seconds", "0.5", "--topics", "20", "--set", f"WAL_FILE_BYTES={4 << 20}")
 
 
 def _run(folder: Path, *arguments: str) -> tuple[int, str]:
