@@ -62,14 +62,14 @@ class Driver:
         self.process.wait()
 
     def kill_when(self, holds: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 2 * PATIENCE_S
+        deadline = time.monotonic() + 4 * PATIENCE_S
         while not holds() and self.process.poll() is None:
             assert time.monotonic() < deadline, self._log.read_text()
             time.sleep(0.002)
         self.kill()
 
     def finish(self) -> None:
-        assert self.process.wait(2 * PATIENCE_S) == 0, self._log.read_text()
+        assert self.process.wait(4 * PATIENCE_S) == 0, self._log.read_text()
 
 
 def _at_work(out: Path, behind_s: float) -> Callable[[], bool]:
@@ -104,7 +104,7 @@ def test_killed_at_several_points_and_run_again(
         lambda: any(out.glob("_topics/killed/????????????????????.json")),
     ]
     if not soak_mode:
-        points = random.sample(points, 2)  # each kill takes a start of Spark
+        del points[random.randrange(len(points))]  # each kill takes a start of Spark
     count, kill = 4000, 0
     for kill in range(20 if soak_mode else len(points)):
         driver = Driver(broker, out, "killed", java_home)
