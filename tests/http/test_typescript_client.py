@@ -22,7 +22,7 @@ TYPES = {
         "lib": ["es2022", "dom", "dom.iterable", "dom.asynciterable"],
     }
 }  # fmt: skip
-SUITE_S = 300
+SUITE_S = 900
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(2 * FETCH_S + PATIENCE_S + SUITE_S)]
 

@@ -28,6 +28,7 @@ def test_each_load_runs_and_health_is_answered(tmp_path: Path) -> None:
 
 
 def test_a_load_over_the_limit_is_named(tmp_path: Path) -> None:
-    status, said = _run(tmp_path, "--most", "0", "--only", "scrape")
+    # An answer may take 0 ms, without the time when no processor was free.
+    status, said = _run(tmp_path, "--most=-1", "--only", "scrape")
     assert status == 1
-    assert "longer than 0 ms: metrics, 100 clients scrape" in said
+    assert "longer than -1 ms: metrics, 100 clients scrape" in said
