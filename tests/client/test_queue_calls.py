@@ -73,9 +73,19 @@ def test_a_strict_call_is_not_repeated_blindly(name: str) -> None:
 
 
 def test_purge_and_redrive_are_repeated_only_if_untouched() -> None:
-    assert queue_calls.purge("q", ["ready"]).request.replay is Replay.IF_UNTOUCHED
+    assert queue_calls.purge("q", ["ready"], {}).request.replay is Replay.IF_UNTOUCHED
+    assert queue_calls.purge("q", ["ready"], {"max": 5, "through_seq": 9}).request.replay is Replay.IF_UNTOUCHED
     assert queue_calls.redrive("q", {}).request.replay is Replay.IF_UNTOUCHED
     assert queue_calls.redrive("q", {"dry_run": True}).request.replay is Replay.SAFE
+
+
+def test_a_purge_sends_only_the_limits_that_are_given() -> None:
+    assert sent(queue_calls.purge("q", ["ready"], {})) == {"states": ["ready"]}
+    assert sent(queue_calls.purge("q", ["ready"], {"max": None, "through_seq": 0})) == {
+        "states": ["ready"],
+        "through_seq": 0,
+    }
+    assert sent(queue_calls.purge("q", ["delayed"], {"max": 5})) == {"states": ["delayed"], "max": 5}
 
 
 def test_a_redrive_sends_its_source_and_has_a_long_timeout() -> None:

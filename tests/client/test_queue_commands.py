@@ -15,6 +15,7 @@ from click.testing import Result
 from tests.client.real_broker import PATIENCE_S, RealBroker
 from tests.client.test_cli_against_broker import start, stream
 from topics_client import Client
+from topics_client.commands import queues
 from topics_client.commands.terminal import ExitCode
 
 Topics = Callable[..., Result]
@@ -128,6 +129,48 @@ def test_a_purge_wants_to_be_asked_about(topics: Topics, client: Client) -> None
     assert topics("purge", "q", "--yes", "--state", "delayed").stdout == "Deleted 0 jobs of q.\n"
     assert topics("purge", "q", "-y").stdout == "Deleted 2 jobs of q.\n"
     assert lines(topics("purge", "q", "-y", "--json"))[0]["purged"] == 0
+
+
+def test_a_purge_has_limits(topics: Topics, client: Client) -> None:
+    client.append("q", [1, 2, 3, 4])
+    limits = ("--max", "2", "--through-seq", "3")
+    assert topics("purge", "q", "-y", *limits).stdout == "Deleted 2 jobs of q.\n"
+    assert topics("purge", "q", "-y", *limits).stdout == "Deleted 1 job of q.\n"
+    assert [job.seq for job in client.leases("q")] == [4]
+    assert "--max" in topics("purge", "q", "-y", "--max", "0", status=ExitCode.USAGE).stderr
+
+
+def test_a_purge_deletes_no_job_that_was_appended_after_the_question(
+    topics: Topics, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def confirm(question: str, *, err: bool) -> bool:
+        asked.append(question)
+        client.append("q", ["late"])
+        return err and len(asked) > 1
+
+    class Terminal:
+        def isatty(self) -> bool:
+            return True
+
+    class Sys:
+        stdin = stderr = Terminal()
+
+    monkeypatch.setattr(queues, "sys", Sys)
+    monkeypatch.setattr(queues.click, "confirm", confirm)
+    client.append("q", [1, 2])
+    topics("purge", "q", status=ExitCode.REFUSED)
+    assert topics("purge", "q").stdout == "Deleted 3 jobs of q.\n"
+    assert (
+        topics("purge", "q", "--state", "ready", "--max", "5", "--through-seq", "3").stdout == "Deleted 0 jobs of q.\n"
+    )
+    assert [job.seq for job in client.leases("q")] == [4, 5]
+    assert asked == [
+        "Delete jobs of q (2 ready and 0 delayed) permanently?",
+        "Delete jobs of q (3 ready and 0 delayed) permanently?",
+        "Delete at most 5 jobs of q (1 ready, only up to seq 3) permanently?",
+    ]
 
 
 def test_dead_jobs_are_brought_back(topics: Topics, client: Client) -> None:

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from tests.client.real_broker import RealBroker
-from topics_client import AsyncClient, Client, LeaseLost, NotAQueue, RetryPolicy, TopicNotFound
+from topics_client import AsyncClient, Client, InvalidRequest, LeaseLost, NotAQueue, RetryPolicy, TopicNotFound
 
 
 @pytest.fixture
@@ -110,6 +110,19 @@ def test_a_purge_returns_the_number_of_purged_jobs(client: Client) -> None:
     assert client.purge("q").purged == 2
 
 
+def test_a_purge_in_several_calls_spares_what_is_appended_meanwhile(client: Client) -> None:
+    client.append("q", list(range(5)))
+    head = client.state("q").head_seq
+    purged: list[int] = []
+    while not purged or purged[-1] == 2:
+        purged.append(client.purge("q", max=2, through_seq=head).purged)
+        client.append("q", ["late"])
+    assert purged == [2, 2, 1]
+    assert [job.seq for job in client.leases("q")] == [6, 7, 8]
+    with pytest.raises(InvalidRequest):
+        client.purge("q", max=0)
+
+
 def test_dead_jobs_are_brought_back(client: Client) -> None:
     client.put_topic("q", type="queue", max_deliveries=1, dead_letter="dead")
     client.append("q", [1])
@@ -197,6 +210,9 @@ def test_the_asyncio_client_works_too(broker: RealBroker, client: Client) -> Non
             while [job.state async for job in other.leases("q")] != ["ready"]:
                 await asyncio.sleep(0.01)
             assert (await other.redrive("q", source="log")).moved == 0
+            await other.append("q", [5])
+            assert (await other.purge("q", max=1, through_seq=4)).purged == 1
+            assert (await other.purge("q", max=1, through_seq=4)).purged == 0
             assert (await other.purge("q")).purged == 1
             with pytest.raises(TopicNotFound):
                 await anext(other.work("absent", "w"))

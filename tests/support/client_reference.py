@@ -28,7 +28,8 @@ SECTIONS: Final[tuple[tuple[str, str, tuple[str, ...]], ...]] = (
         "Keyword arguments, all of them optional.",
         (
             "TopicSettings", "AppendOptions", "ReadOptions", "WatchOptions", "ClaimOptions", "NackOptions",
-            "RedriveOptions", "RouterOptions", "ConsumerOptions", "ConsumerChanges", "ConsumerReadOptions",
+            "PurgeOptions", "RedriveOptions", "RouterOptions", "ConsumerOptions", "ConsumerChanges",
+            "ConsumerReadOptions",
         ),
     ),
     ("Producers", "", ("Producer", "Sent", "AsyncProducer", "AsyncSent", "Stored")),

@@ -17,7 +17,7 @@ from topics_client.consumers import Consumers
 from topics_client.errors import LeaseLost, TopicsError
 from topics_client.following import Follower
 from topics_client.identity import identity
-from topics_client.queue_calls import ClaimOptions, NackOptions, RedriveOptions
+from topics_client.queue_calls import ClaimOptions, NackOptions, PurgeOptions, RedriveOptions
 from topics_client.renewing import Holding, Renewing
 from topics_client.retry import Pause, RetryBudget, RetryPolicy, exchange
 from topics_client.router_values import Router, RouterDeleted, RouterOptions, RouterPut
@@ -373,9 +373,16 @@ class Client:
         """Deliver jobs again."""
         return self.run(queue_calls.resume(topic))
 
-    def purge(self, topic: str, states: Sequence[str] = ("ready", "delayed")) -> Purged:
-        """Permanently deletes the jobs that are in these states now."""
-        return self.run(queue_calls.purge(topic, states))
+    def purge(
+        self, topic: str, states: Sequence[str] = ("ready", "delayed"), **options: Unpack[PurgeOptions]
+    ) -> Purged:
+        """Permanently deletes the jobs that are in these states now: all, or at most `max`; with `through_seq` only
+        those up to that seq.
+
+        To delete many in bounded calls, repeat with the same `max` and `through_seq` until `purged` is less than `max`.
+        Jobs that were appended meanwhile then stay. After a crash some of the jobs may remain.
+        """
+        return self.run(queue_calls.purge(topic, states, options))
 
     def redrive(self, topic: str, **options: Unpack[RedriveOptions]) -> Redriven:
         """Moves jobs of this queue back from its dead letter topic, or from `source`; each is moved exactly once."""

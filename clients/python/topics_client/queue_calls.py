@@ -50,6 +50,15 @@ class RedriveOptions(TypedDict, total=False):
     seqs: list[int] | None
 
 
+class PurgeOptions(TypedDict, total=False):
+    """Options of `purge`; omitted = the broker's default: all jobs up to the head at the call."""
+
+    #: The most jobs. Fewer are deleted only if none is left.
+    max: int | None
+    #: Only jobs up to this seq, so that repeated calls delete no job that was appended after the first one.
+    through_seq: int | None
+
+
 def claim(topic: str, node: str, options: ClaimOptions) -> Call[Claimed]:
     """A claim always has a key, a random one unless given: a repetition gets the jobs of a lost answer."""
     fields = {"node": node, "attempt_key": uuid.uuid4().hex, **_given(options)}
@@ -132,9 +141,10 @@ def resume(topic: str) -> Call[Paused]:
     return Call(request=sending("POST", topic_path(topic, "/resume"), {}), parse=answers.json_value(Paused))
 
 
-def purge(topic: str, states: Sequence[str]) -> Call[Purged]:
-    # Not repeated blindly: it is bounded by the head at the call, and a later call has a later head.
-    request = sending("POST", topic_path(topic, "/purge"), {"states": list(states)}, replay=Replay.IF_UNTOUCHED)
+def purge(topic: str, states: Sequence[str], options: PurgeOptions) -> Call[Purged]:
+    # Not repeated blindly: without through_seq a later call has a later head, and with max it deletes as many again.
+    fields = {"states": list(states), **_given(options)}
+    request = sending("POST", topic_path(topic, "/purge"), fields, replay=Replay.IF_UNTOUCHED)
     return Call(request=request, parse=answers.json_value(Purged))
 
 

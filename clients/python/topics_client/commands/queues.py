@@ -100,11 +100,21 @@ def purge(
     states: Annotated[
         list[Idle] | None, Option("--state", help="Only jobs in this state. Default: ready and delayed ones.")
     ] = None,
+    max_: Annotated[
+        int | None, Option("--max", "-n", min=1, max=10_000, help="At most this many jobs.", show_default="all")
+    ] = None,
+    through_seq: Annotated[
+        int | None, Option("--through-seq", min=0, metavar="SEQ", help="Only jobs up to this seq.", show_default="all")
+    ] = None,
     yes: Annotated[bool, Option("--yes", "-y", help="Do not ask. Required where there is no terminal.")] = False,
     as_json: JsonOption = False,
     reach: Reach = ANY,
 ) -> None:
-    """Delete all jobs without a lease, permanently."""
+    """Delete all jobs without a lease, permanently.
+
+    To delete in several calls, repeat the same --max and --through-seq until fewer than --max are deleted: jobs that
+    are appended meanwhile stay. Jobs that are appended after the question stay in any case.
+    """
     if not yes and not (sys.stdin.isatty() and sys.stderr.isatty()):
         fail(
             "There is no terminal: give --yes to delete without a question.",
@@ -114,12 +124,16 @@ def purge(
     wanted = [state.value for state in states or list(Idle)]
     with broker(reach, as_json) as client:
         if not yes:
-            figures = client.state(queue, touch=False).queue or {}
-            counted = " and ".join(f"{figures.get(state, 0):,} {state}" for state in wanted)
-            if not click.confirm(f"Delete jobs of {printable(queue)} ({counted}) permanently?", err=True):
+            found = client.state(queue, touch=False)
+            counted = " and ".join(f"{(found.queue or {}).get(state, 0):,} {state}" for state in wanted)
+            most = "jobs" if max_ is None else f"at most {amount(max_, 'job')}"
+            limit = "" if through_seq is None else f", only up to seq {through_seq}"
+            if not click.confirm(f"Delete {most} of {printable(queue)} ({counted}{limit}) permanently?", err=True):
                 note("Nothing was deleted.")
                 raise Exit(ExitCode.REFUSED)
-        answer = client.run(calls.verbatim(queue_calls.purge(queue, wanted)))
+            through_seq = found.head_seq if through_seq is None else through_seq
+        options: queue_calls.PurgeOptions = {"max": max_, "through_seq": through_seq}
+        answer = client.run(calls.verbatim(queue_calls.purge(queue, wanted, options)))
         if as_json:
             emit(answer)
         else:
