@@ -95,4 +95,5 @@ export function reason(error: unknown): string {
 }
 
 export const isUnauthorized = (error: unknown): boolean => error instanceof ApiError && error.status === 401;
+export const isForbidden = (error: unknown): boolean => error instanceof ApiError && error.status === 403;
 export const isMissing = (error: unknown): boolean => error instanceof ApiError && error.status === 404;

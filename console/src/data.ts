@@ -1,7 +1,7 @@
 // What pages show: answers that are asked for again and again, and the live figures of the broker.
 import { createContext } from "preact";
 import { useCallback, useContext, useEffect, useRef, useState } from "preact/hooks";
-import { get, isUnauthorized, overviews, type Schemas } from "./api.js";
+import { get, isForbidden, isUnauthorized, overviews, type Schemas } from "./api.js";
 
 export interface Loaded<T> {
   data: T | undefined;
@@ -60,7 +60,7 @@ export interface Live {
   overview: Overview | undefined;
   /** The sample before, for rates. */
   before: Overview | undefined;
-  state: "connecting" | "live" | "lost" | "unauthorized";
+  state: "connecting" | "live" | "lost" | "unauthorized" | "forbidden";
   /** When the last sample came. */
   at: number;
 }
@@ -86,10 +86,10 @@ export function useLive(generation: number): Live {
         } catch (error) {
           if (ended.signal.aborted) return;
           if (hidden.signal.aborted) continue;
-          const state = isUnauthorized(error) ? "unauthorized" : "lost";
+          const state = isUnauthorized(error) ? "unauthorized" : isForbidden(error) ? "forbidden" : "lost";
           if (state === "unauthorized") window.dispatchEvent(new Event("unauthorized"));
           setLive((last) => ({ ...last, state }));
-          if (state === "unauthorized") return;
+          if (state !== "lost") return; // until there is another key
         } finally {
           document.removeEventListener("visibilitychange", changed);
         }
@@ -106,12 +106,15 @@ async function visible(): Promise<void> {
   while (document.hidden) await new Promise((resolve) => document.addEventListener("visibilitychange", resolve, { once: true }));
 }
 
+export type Scope = Schemas["KeyEntry"]["scopes"][number];
+
 export interface Session {
   live: Live;
   keys: Keys | undefined;
   health: (Health & { nodes?: unknown }) | undefined;
-  /** Whether the key of this tab may do it. Unknown counts as yes: the broker decides. */
-  may: (scope: "read" | "write" | "delete" | "admin") => boolean;
+  /** Why the key of this tab may not do it, for a disabled button; unknown counts as allowed: the broker decides.
+   * `isForAll`: it concerns all topics. */
+  lacks: (scopes: Scope | readonly Scope[], isForAll?: boolean) => string | undefined;
   askForKey: () => void;
   say: (text: string, kind?: "good" | "bad") => void;
 }

@@ -14,6 +14,19 @@ export function parseExact(text: string): unknown {
   return JSON.parse(text, reviver as (key: string, value: unknown) => unknown);
 }
 
+/** JSON that is sent on. Whole numbers beyond 2^53 go as they are written. Throws where the browser would round them. */
+export function parseToSend(text: string): unknown {
+  const raw = (JSON as { rawJSON?: (text: string) => unknown }).rawJSON;
+  const reviver = (_: string, value: unknown, context?: Context): unknown => {
+    if (typeof value !== "number" || Number.isSafeInteger(value) || !Number.isInteger(value)) return value;
+    const source = context?.source;
+    if (source !== undefined && !/^-?\d+$/.test(source)) return value;
+    if (source === undefined || raw === undefined) throw new Error(`this browser would round ${value}. Send it with curl or a client.`);
+    return raw(source);
+  };
+  return JSON.parse(text, reviver as (key: string, value: unknown) => unknown);
+}
+
 /** The JSON of a value, indented if `indent` is not 0. Stops near `most` characters. */
 export function print(value: unknown, indent = 0, most = Infinity): string {
   const out: string[] = [];

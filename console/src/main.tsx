@@ -2,7 +2,7 @@
 import { render, type JSX } from "preact";
 import { useCallback, useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { get, key, pages, useKey, reason, isUnauthorized, type Schemas } from "./api.js";
-import { loadHealth, loadKeys, SessionContext, useLive, useLoaded, type Session } from "./data.js";
+import { loadHealth, loadKeys, SessionContext, useLive, useLoaded, type Scope, type Session } from "./data.js";
 import { duration } from "./format.js";
 import { go, link, useRoute, type Route } from "./route.js";
 import { TaskBar } from "./taskbar.js";
@@ -25,7 +25,7 @@ const PAGES = [
   { id: "cluster", name: "Cluster", letter: "n" },
   { id: "keys", name: "Keys", letter: "k" },
 ] as const;
-const STATES = { connecting: "Connecting", live: "Live", lost: "Disconnected", unauthorized: "No key" };
+const STATES = { connecting: "Connecting", live: "Live", lost: "Disconnected", unauthorized: "No key", forbidden: "No figures" };
 const THEME = "topics.theme";
 /** The types of Preact allow this role only with a `list` of the browser's own. */
 const COMBOBOX: object = { role: "combobox" };
@@ -61,17 +61,22 @@ function Console(): JSX.Element {
 
   const say = useCallback((text: string, kind: "good" | "bad" = "good") => setToast({ text, kind }), []);
   const known = keys.data;
-  const session: Session = useMemo(() => ({
-    live,
-    keys: known,
-    health: health.data,
-    may: (scope) => {
-      const own = known?.keys.find((entry) => entry.key === known.current);
-      return own === undefined || own.scopes.includes(scope);
-    },
-    askForKey: () => setAsking(true),
-    say,
-  }), [live, known, health.data, say]);
+  const session: Session = useMemo(() => {
+    const own = known?.keys.find((entry) => entry.key === known.current);
+    const may = (scope: Scope): boolean => own === undefined || own.scopes.includes(scope);
+    return {
+      live,
+      keys: known,
+      health: health.data,
+      lacks: (scopes, isForAll = false) => {
+        const missing = [scopes].flat().filter((scope) => !may(scope));
+        if (missing.length > 0) return `This key lacks the scope ${missing.join(" and ")}.`;
+        return isForAll && (own?.prefixes.length ?? 0) > 0 ? "This key is for some topics only." : undefined;
+      },
+      askForKey: () => setAsking(true),
+      say,
+    };
+  }, [live, known, health.data, say]);
 
   return (
     <SessionContext.Provider value={session}>
@@ -113,7 +118,7 @@ function Page({ route }: { route: Route }): JSX.Element {
   switch (section) {
     case "": return <OverviewPage />;
     case "topics": return name === undefined ? <TopicsPage route={route} /> : <TopicPage key={name} name={name} route={route} />;
-    case "queues": return name === undefined ? <QueuesPage /> : <TopicPage key={name} name={name} route={route} />;
+    case "queues": return name === undefined ? <QueuesPage route={route} /> : <TopicPage key={name} name={name} route={route} />;
     case "routers": return <RoutersPage route={route} />;
     case "consumers": return <ConsumersPage route={route} />;
     case "cluster": return <ClusterPage />;

@@ -17,8 +17,9 @@ export function Head({ title, children }: Children & { title: ComponentChildren 
   );
 }
 
-export function Button({ children, kind, ...rest }: ComponentProps<"button"> & { kind?: "main" | "danger" | "quiet" | undefined }): JSX.Element {
-  return <button type="button" class={`button ${kind ?? ""}`} {...rest}>{children}</button>;
+/** `unless`: why it cannot be used now; the button is then disabled and says so. */
+export function Button({ children, kind, unless, disabled, title, ...rest }: ComponentProps<"button"> & { kind?: "main" | "danger" | "quiet" | undefined; unless?: string | undefined }): JSX.Element {
+  return <button type="button" class={`button ${kind ?? ""}`} {...rest} disabled={disabled === true || unless !== undefined} title={unless ?? title}>{children}</button>;
 }
 
 /** A label of a state: its colour never says it alone. */
@@ -54,8 +55,10 @@ export function Loading(): JSX.Element {
   return <div class="loading" role="status"><span>Loading</span></div>;
 }
 
+export const NeedsKey = (): JSX.Element => <Empty title="The broker asks for an API key."><p>Use the button “Key” above.</p></Empty>;
+
 export function Failed({ error, again, isStale }: { error: unknown; again: () => void; isStale?: boolean }): JSX.Element {
-  if (isUnauthorized(error)) return <Empty title="The broker asks for an API key."><p>Use the button “Key” above.</p></Empty>;
+  if (isUnauthorized(error)) return <NeedsKey />;
   return (
     <div class={isStale ? "failed stale" : "failed"} role="alert">
       <p>{isStale ? "What is shown may be out of date. " : ""}{reason(error)}</p>
@@ -64,15 +67,16 @@ export function Failed({ error, again, isStale }: { error: unknown; again: () =>
   );
 }
 
-/** A line through values, the oldest first. Its text says the last and the largest value. */
-export function Spark({ values, label, format = short }: { values: readonly number[]; label: string; format?: (value: number) => string }): JSX.Element {
+/** A line through values, the oldest first. Its text says the last and the largest value. `full`: what has at least the whole height. */
+export function Spark({ values, label, format = short, full = 1e-9 }: { values: readonly number[]; label: string; format?: (value: number) => string; full?: number | undefined }): JSX.Element {
   if (values.length < 2) return <div class="spark none" aria-hidden="true" />;
   const width = 240;
   const height = 36;
-  const top = Math.max(...values, 1e-9);
+  const most = Math.max(...values);
+  const top = Math.max(most, full);
   const step = width / (values.length - 1);
   const points = values.map((value, at) => `${(at * step).toFixed(1)},${(height - 2 - (Math.max(0, value) / top) * (height - 4)).toFixed(1)}`);
-  const text = `${label}: now ${format(values.at(-1) ?? 0)}, at most ${format(top)} in the last ${values.length} points`;
+  const text = `${label}: now ${format(values.at(-1) ?? 0)}, at most ${format(most)} in the last ${values.length} points`;
   return (
     <svg class="spark" viewBox={`0 0 ${width} ${height}`} preserveAspectRatio="none" role="img" aria-label={text}>
       <polygon points={`0,${height} ${points.join(" ")} ${width},${height}`} />
@@ -81,16 +85,16 @@ export function Spark({ values, label, format = short }: { values: readonly numb
   );
 }
 
-export function Tile({ title, value, note, href, values, format, kind }: {
+export function Tile({ title, value, note, href, values, format, full, kind }: {
   title: string; value: string; note?: ComponentChildren; href?: string | undefined; values?: readonly number[] | undefined;
-  format?: (value: number) => string; kind?: "warn" | "bad" | undefined;
+  format?: (value: number) => string; full?: number; kind?: "warn" | "bad" | undefined;
 }): JSX.Element {
   return (
     <section class={`tile ${kind ?? ""}`}>
       <h2>{title}</h2>
       <p class="value">{href === undefined ? value : <a href={href}>{value}</a>}</p>
       <p class="note">{note ?? "\u00a0"}</p>
-      {values !== undefined && <Spark values={values} label={title} format={format ?? short} />}
+      {values !== undefined && <Spark values={values} label={title} format={format ?? short} full={full} />}
     </section>
   );
 }

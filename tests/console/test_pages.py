@@ -189,8 +189,15 @@ def test_a_record_is_appended_and_shown_with_exact_numbers(http: httpx.Client, p
     page.shows("Appended seq 31.")
     found = http.get("/v0/topics/orders/records/31?include_tags=true").json()
     assert (found["data"], found["$tag"]) == ({"made": "by hand"}, "manual")
-    text = '{"records":[{"data":{"exact":9007199254740993}}]}'
-    http.post("/v0/topics/orders", content=text, headers={"content-type": "application/json"}).raise_for_status()
+    page.fill("Data", '{"exact": 9007199254740993, "large": 1e300}')
+    page.fill("Meta", '{"trace": 12345678901234567890}')
+    page.click("Append record")
+    page.shows("Appended seq 32.")
+    stored = http.get("/v0/topics/orders/records/32").json()
+    assert (stored["data"], stored["meta"]) == (
+        {"exact": 9007199254740993, "large": 1e300},
+        {"trace": 12345678901234567890},
+    )
     page.open("#/topics/orders?by=seq&seq=32", "9007199254740993")
 
 
@@ -211,11 +218,67 @@ def test_lag_is_seen_by_consumer_and_a_position_is_moved(http: httpx.Client, pag
     seed(http)
     page.press("g", "c")
     page.shows("30 records behind in all")
+    page.click("billing")
     page.click("Move")
     page.shows("The consumer skips up to 30 records.")
     page.click("Move")
     page.shows("Moved billing.")
     assert http.get("/v0/topics/orders/consumers/billing").json()["lag"] == 0
+
+
+@pytest.mark.parametrize("size", ["wide", "narrow"])
+def test_a_consumer_and_a_router_are_deleted_on_any_screen(http: httpx.Client, page: ConsolePage, size: str) -> None:
+    seed(http)
+    page.look(size)
+    page.open("#/consumers", "30 records behind in all")
+    page.click("billing")
+    page.click("Delete")
+    page.shows("the position 0 in partition 0 of orders")
+    page.fill("Type billing", "billing")
+    page.click("Delete consumer")
+    page.shows("There are no consumers.")
+    assert http.get("/v0/topics/orders/consumers/billing").status_code == 404
+    page.open("#/routers", "to-audit")
+    page.click("to-audit")
+    page.shows("none: all records")
+    page.click("Delete router")
+    page.shows("This cannot be undone")
+    page.click("Delete router")
+    page.shows("There are no routers.")
+    assert http.get("/v0/routers/to-audit").status_code == 404
+
+
+def test_jobs_are_shown_with_what_they_contain(http: httpx.Client, page: ConsolePage) -> None:
+    seed(http)
+    page.open("#/queues/mails", "user-4")
+    assert "user-1" not in page.text  # it is dead
+    post(http, "/v0/topics/mails/claim", {"node": "worker-7"})
+    page.click("Leased")
+    page.shows("worker-7")
+    page.shows("user-2")
+    post(http, "/v0/topics/mails", {"records": [{"data": "later", "delay_ms": 600_000}]})
+    page.click("Delayed")
+    page.shows("later")
+
+
+def test_dead_letters_that_are_out_of_sight_are_not_redriven(http: httpx.Client, page: ConsolePage) -> None:
+    seed(http)
+    page.press("g", "q")
+    page.click("show dead letters of mails")
+    page.shows("timeout of smtp")
+    page.fill("Filter", "timeout")
+    page.hides("550 no such mailbox")
+    page.click("Choose all shown")
+    page.shows("Redrive 1")
+    page.fill("Filter", "mailbox")
+    page.shows("550 no such mailbox")
+    page.hides("Redrive 1")
+    page.click("Choose all shown")
+    page.click("Redrive 1")
+    page.click("Redrive")
+    page.shows("Moved 1 job back to mails.")
+    left = http.get("/v0/topics/mails-dead/records").json()["records"]
+    assert [each["meta"]["$dead_letter_reason"] for each in left] == ["timeout of smtp"]
 
 
 def test_a_group_lags_because_nobody_reads(http: httpx.Client, page: ConsolePage) -> None:
@@ -270,6 +333,20 @@ def test_without_a_key_the_page_asks_for_one_and_disables_what_it_does_not_allow
             assert "number 2" not in page.text
             assert "reader-key" not in page.evaluate("document.documentElement.outerHTML")
             assert page.problems() == []
+
+
+def test_a_key_without_read_sees_the_reason(page: ConsolePage, tmp_path: Path) -> None:
+    with LiveServer(tmp_path / "data", api_keys="writer-key:write") as server:
+        page.visit(server.url)
+        page.shows("API key")
+        page.press("Escape")
+        page.shows("The broker asks for an API key.")
+        page.click("Key")
+        page.fill("Key", "writer-key")
+        page.press("Enter")
+        page.shows("This key may not see the figures of the broker.")
+        assert "does not answer" not in page.text
+        page.open("#/topics", "Not allowed")
 
 
 def test_a_broker_that_is_gone_is_announced_and_found_again(page: ConsolePage, tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 // The settings of a topic. A change is shown as a difference first, with what it deletes at once.
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
-import { call, read, topicPath } from "../api.js";
+import { call, read, reason, topicPath } from "../api.js";
 import { useSession } from "../data.js";
 import { bytes, whole } from "../format.js";
 import { Button, Confirm, Field } from "../ui.js";
@@ -46,7 +46,7 @@ const NULLABLE = new Set<Name>(["priority", "dead_letter"]);
 const CLASSES = ["ephemeral", "memory", "disk", "fsync"];
 
 export function ConfigTab({ topic, changed }: { topic: Topic; changed: () => void }): JSX.Element {
-  const { may, say } = useSession();
+  const { lacks, say } = useSession();
   const [edits, setEdits] = useState<Partial<Record<Name, Value>>>({});
   const [asked, setAsked] = useState<{ losses: string[]; notes: string[] }>();
   const [checking, setChecking] = useState(false);
@@ -56,7 +56,11 @@ export function ConfigTab({ topic, changed }: { topic: Topic; changed: () => voi
   const review = async (): Promise<void> => {
     setChecking(true);
     const changed = Object.fromEntries(changes.map(({ name }) => [name, edits[name]])) as Partial<Record<Name, Value>>;
-    setAsked({ losses: await losses(topic, changed), notes: notes(topic, changed) });
+    try {
+      setAsked({ losses: await losses(topic, changed), notes: notes(topic, changed) });
+    } catch (failure) {
+      say(`What the change deletes cannot be counted: ${reason(failure)}`, "bad");
+    }
     setChecking(false);
   };
   const apply = async (): Promise<void> => {
@@ -75,7 +79,7 @@ export function ConfigTab({ topic, changed }: { topic: Topic; changed: () => voi
         ))}
       </div>
       <p class="actions">
-        <Button type="submit" kind="main" disabled={changes.length === 0 || checking || !may("admin")} title={may("admin") ? undefined : "This key lacks the scope admin."}>Review {changes.length > 0 ? `${changes.length} ${changes.length === 1 ? "change" : "changes"}` : "changes"}</Button>
+        <Button type="submit" kind="main" disabled={changes.length === 0 || checking} unless={lacks("admin")}>Review {changes.length > 0 ? `${changes.length} ${changes.length === 1 ? "change" : "changes"}` : "changes"}</Button>
         <Button disabled={changes.length === 0} onClick={() => setEdits({})}>Reset</Button>
       </p>
       {asked !== undefined && (

@@ -5,7 +5,7 @@ import { call, get, isMissing, pages, topicPath, type Schemas } from "../api.js"
 import { useLoaded, useSession } from "../data.js";
 import { whole } from "../format.js";
 import { amend, link, type Route } from "../route.js";
-import { Badge, Button, Confirm, Empty, Facts, Field, Head, Of, Table, Tabs, type Column } from "../ui.js";
+import { Badge, Button, Confirm, Dialog, Empty, Facts, Field, Head, Of, Table, Tabs, type Column } from "../ui.js";
 
 type Entry = Schemas["AllConsumersAnswer"]["consumers"][number];
 
@@ -41,22 +41,21 @@ export function ConsumersPage({ route }: { route: Route }): JSX.Element {
   );
 }
 
-function columns(withTopic: boolean, actions: (entry: Entry) => JSX.Element): Column<Entry>[] {
+function columns(withTopic: boolean, open: (entry: Entry) => void): Column<Entry>[] {
   return [
-    { name: "Consumer", cell: (entry) => entry.consumer, by: (entry) => entry.consumer, width: "minmax(0, 3fr)" },
+    { name: "Consumer", cell: (entry) => <button type="button" class="button quiet" onClick={() => open(entry)}>{entry.consumer}</button>, by: (entry) => entry.consumer, width: "minmax(0, 3fr)" },
     ...(withTopic ? [{ name: "Topic", cell: (entry: Entry) => <a href={link(["topics", entry.topic], { tab: "consumers" })}>{entry.topic}</a>, by: (entry: Entry) => entry.topic, width: "minmax(0, 3fr)" }] : []),
     { name: "Part.", cell: (entry) => entry.partition ?? 0, by: (entry) => entry.partition ?? 0, isNumber: true, width: "52px" },
     { name: "Lag", cell: (entry) => <Badge kind={kindOf(entry.lag)}>{whole(entry.lag)}</Badge>, by: (entry) => entry.lag, isNumber: true },
     { name: "Unread", cell: (entry) => whole(entry.unread), by: (entry) => entry.unread, isNumber: true, isMinor: true },
     { name: "Position", cell: (entry) => whole(entry.cursor_seq), by: (entry) => entry.cursor_seq, isNumber: true, isMinor: true },
     { name: "After a crash", cell: (entry) => (entry.consistency === "strictly_at_once" ? "no repeats" : `≤ ${whole(entry.persist_every)} repeats`), isMinor: true },
-    { name: "", cell: actions, width: "76px", isMinor: true },
   ];
 }
 
 function All({ route }: { route: Route }): JSX.Element {
   const filter = route.query.get("q") ?? "";
-  const [seeking, setSeeking] = useState<Entry>();
+  const [open, setOpen] = useState<Entry>();
   const loaded = useLoaded((signal) => pages<Entry>("/v0/consumers", "consumers", MOST, {}, signal), [], 5_000);
   const shown = useMemo(() => (loaded.data?.[0] ?? []).filter((entry) => idOf(entry).toLowerCase().includes(filter.toLowerCase())), [loaded.data, filter]);
   const total = shown.reduce((sum, entry) => sum + entry.lag, 0);
@@ -67,17 +66,17 @@ function All({ route }: { route: Route }): JSX.Element {
         <small>{loaded.data === undefined ? "" : `${whole(shown.length)}${loaded.data[1] ? " and more" : ""} positions, ${whole(total)} records behind in all`}</small>
       </div>
       <Of loaded={loaded}>{() => (
-        <Table label="Consumers" columns={columns(true, (entry) => <Button kind="quiet" onClick={() => setSeeking(entry)}>Move</Button>)} rows={shown} id={idOf} start={{ column: "Lag", isDown: true }}
+        <Table label="Consumers" columns={columns(true, setOpen)} rows={shown} id={idOf} start={{ column: "Lag", isDown: true }}
           empty={<Empty title={filter === "" ? "There are no consumers." : "No consumer matches."}><p>A consumer is a position in a topic that the broker keeps.</p></Empty>} />
       )}</Of>
-      {seeking !== undefined && <Seek entry={seeking} close={() => { setSeeking(undefined); loaded.reload(); }} />}
+      {open !== undefined && <ConsumerDialog entry={open} close={() => { setOpen(undefined); loaded.reload(); }} />}
     </>
   );
 }
 
 /** The consumers of one topic, over all of its partitions. */
 export function ConsumerTable({ topic, partitions }: { topic: string; partitions: number }): JSX.Element {
-  const [seeking, setSeeking] = useState<Entry>();
+  const [open, setOpen] = useState<Entry>();
   const loaded = useLoaded(async (signal) => {
     const found = await Promise.all(Array.from({ length: partitions }, (_, partition) => pages<Entry>(topicPath(topic, "/consumers"), "consumers", MOST, partition > 0 ? { partition } : {}, signal)));
     return found.flatMap(([entries]) => entries);
@@ -85,11 +84,54 @@ export function ConsumerTable({ topic, partitions }: { topic: string; partitions
   return (
     <>
       <Of loaded={loaded}>{(entries) => (
-        <Table label="Consumers" columns={columns(false, (entry) => <Button kind="quiet" onClick={() => setSeeking(entry)}>Move</Button>)} rows={entries} id={idOf} start={{ column: "Lag", isDown: true }}
+        <Table label="Consumers" columns={columns(false, setOpen)} rows={entries} id={idOf} start={{ column: "Lag", isDown: true }}
           empty={<Empty title="No consumer reads this topic."><p>Readers without a consumer remember their position themselves.</p></Empty>} />
       )}</Of>
-      {seeking !== undefined && <Seek entry={seeking} close={() => { setSeeking(undefined); loaded.reload(); }} />}
+      {open !== undefined && <ConsumerDialog entry={open} close={() => { setOpen(undefined); loaded.reload(); }} />}
     </>
+  );
+}
+
+const GROUP = "group:";
+
+const consumerPath = (entry: Entry, rest = ""): string => topicPath(entry.topic, `/consumers/${encodeURIComponent(entry.consumer)}${rest}`);
+const partitionOf = (entry: Entry): { partition?: number } => ((entry.partition ?? 0) > 0 ? { partition: entry.partition } : {});
+
+/** One position, and what can be done with it. */
+function ConsumerDialog({ entry, close }: { entry: Entry; close: () => void }): JSX.Element {
+  const { lacks } = useSession();
+  const [doing, setDoing] = useState<"move" | "delete">();
+  if (doing === "move") return <Seek entry={entry} close={close} />;
+  if (doing === "delete") return <Forget entry={entry} close={close} />;
+  const group = entry.consumer.startsWith(GROUP) ? entry.consumer.slice(GROUP.length) : undefined;
+  return (
+    <Dialog title={entry.consumer} close={close}>
+      <div>
+        <Facts facts={[
+          ["Topic", <a href={link(["topics", entry.topic])}>{entry.topic}</a>], ["Partition", String(entry.partition ?? 0)],
+          ["Position", whole(entry.cursor_seq)], ["Lag", whole(entry.lag)], ["Unread", whole(entry.unread)],
+          ["After a crash", entry.consistency === "strictly_at_once" ? "no repeats" : `at most ${whole(entry.persist_every)} repeats`],
+        ]} />
+        {group !== undefined && <p>This is the committed offset of the Kafka group <a href={link(["consumers", group], { tab: "groups" })}>{group}</a>. Its members commit over a change.</p>}
+        <p class="actions">
+          <Button kind="danger" unless={lacks(["read", "write"])} onClick={() => setDoing("delete")}>Delete</Button>
+          <Button kind="main" unless={lacks(["read", "write"])} onClick={() => setDoing("move")}>Move</Button>
+        </p>
+      </div>
+    </Dialog>
+  );
+}
+
+function Forget({ entry, close }: { entry: Entry; close: () => void }): JSX.Element {
+  const { say } = useSession();
+  const run = async (): Promise<void> => {
+    await call("DELETE", consumerPath(entry), { query: partitionOf(entry) });
+    say(`Deleted ${entry.consumer}.`);
+  };
+  return (
+    <Confirm title={`Delete ${entry.consumer}`} action="Delete consumer" losses={[`the position ${whole(entry.cursor_seq)} in partition ${entry.partition ?? 0} of ${entry.topic}`]} name={entry.consumer} run={run} close={close}>
+      <p>Records stay, unless the topic has retention “consumed”: it then deletes what only this consumer has not read.</p>
+    </Confirm>
   );
 }
 
@@ -99,10 +141,8 @@ function Seek({ entry, close }: { entry: Entry; close: () => void }): JSX.Elemen
   const [seq, setSeq] = useState(String(entry.cursor_seq));
   const skipped = to === "head" ? entry.lag : to === "earliest" ? 0 : Math.max(0, Number(seq) - entry.cursor_seq);
   const run = async (): Promise<void> => {
-    const query = (entry.partition ?? 0) > 0 ? { partition: entry.partition } : {};
     const body = to === "seq" ? { seq: Number(seq) } : { to };
-    const path = topicPath(entry.topic, `/consumers/${encodeURIComponent(entry.consumer)}/seek`);
-    await call("POST", path, { query, body });
+    await call("POST", consumerPath(entry, "/seek"), { query: partitionOf(entry), body });
     say(`Moved ${entry.consumer}.`);
   };
   return (

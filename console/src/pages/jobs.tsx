@@ -1,6 +1,6 @@
 // The jobs of a queue by state, the history of one job, and what an operator does with many of them.
 import type { JSX } from "preact";
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { ApiError, call, get, read, reason, topicPath, type Schemas } from "../api.js";
 import { useLoaded, useSession } from "../data.js";
 import { ago, duration, stamp, whole } from "../format.js";
@@ -20,7 +20,7 @@ export function Jobs({ topic, route, reload }: { topic: Topic; route: Route; rel
   const [purging, setPurging] = useState(false);
   const [redriving, setRedriving] = useState(false);
   const isBusy = useTasks().some((task) => task.topic === topic.topic && isRunning(task));
-  const { may, say } = useSession();
+  const { lacks, say } = useSession();
   const state = route.query.get("state") ?? "ready";
   const base = ["queues", topic.topic];
   const dead = topic.config.dead_letter;
@@ -39,13 +39,13 @@ export function Jobs({ topic, route, reload }: { topic: Topic; route: Route; rel
       say(reason(failure), "bad");
     }
   };
-  const lacks = (scope: "admin" | "delete"): string | undefined => (may(scope) ? (isBusy ? "A task of this queue is running." : undefined) : `This key lacks the scope ${scope}.`);
+  const busy = isBusy ? "A task of this queue is running." : undefined;
   return (
     <>
       <div class="tools">
-        <Button disabled={!may("admin")} title={may("admin") ? undefined : lacks("admin")} onClick={() => void toggle()}>{queue?.paused ? "Resume" : "Pause"}</Button>
-        <Button disabled={!may("admin") || isBusy || dead === null || dead === undefined} title={lacks("admin") ?? (dead ? undefined : "This queue has no dead letter topic.")} onClick={() => setRedriving(true)}>Redrive all</Button>
-        <Button kind="danger" disabled={!may("delete") || isBusy} title={lacks("delete")} onClick={() => setPurging(true)}>Purge</Button>
+        <Button unless={lacks("admin")} onClick={() => void toggle()}>{queue?.paused ? "Resume" : "Pause"}</Button>
+        <Button unless={lacks("admin") ?? busy ?? (dead ? undefined : "This queue has no dead letter topic.")} onClick={() => setRedriving(true)}>Redrive all</Button>
+        <Button kind="danger" unless={lacks("delete") ?? busy} onClick={() => setPurging(true)}>Purge</Button>
         {(queue?.dead_pending ?? 0) > 0 && <Badge kind="bad">{queue?.dead_pending} jobs cannot be moved to {dead}</Badge>}
         {(queue?.lost ?? 0) > 0 && <Badge kind="warn">{whole(queue?.lost ?? 0)} jobs lost to a cap or ttl</Badge>}
       </div>
@@ -61,15 +61,24 @@ function ByState({ topic, state }: { topic: Topic; state: string }): JSX.Element
   const [open, setOpen] = useState<Job>();
   const [cursors, setCursors] = useState<string[]>([]);
   const cursor = cursors.at(-1);
-  const loaded = useLoaded((signal) => get<Schemas["LeasesAnswer"]>(topicPath(topic.topic, "/leases"), { query: { state, page_size: PAGE, cursor }, signal }), [topic.topic, state, cursor], 2_000);
+  // What a job contains never changes, so it is read once.
+  const known = useRef(new Map<number, Stored | undefined>());
+  const loaded = useLoaded(async (signal) => {
+    const page = await get<Schemas["LeasesAnswer"]>(topicPath(topic.topic, "/leases"), { query: { state, page_size: PAGE, cursor }, signal });
+    known.current = await contents(topic.topic, page.jobs, known.current, signal);
+    return page;
+  }, [topic.topic, state, cursor], 2_000);
+  const stored = (job: Job): Stored | undefined => known.current.get(job.$seq);
   const columns: Column<Job>[] = [
-    { name: "Job", cell: (job) => <button type="button" class="button quiet" onClick={() => setOpen(job)}>{whole(job.$seq)}</button>, isNumber: true, width: "90px" },
-    { name: "Deliveries", cell: (job) => job.deliveries, isNumber: true },
+    { name: "Job", cell: (job) => <button type="button" class="button quiet" onClick={() => setOpen(job)}>{whole(job.$seq)}</button>, isNumber: true, width: "72px" },
+    { name: "Age", cell: (job) => { const record = stored(job); return record === undefined ? "–" : duration(Math.max(0, Date.now() - record.$ts)); }, width: "64px", isMinor: state !== "ready" },
+    { name: "Deliveries", cell: (job) => job.deliveries, isNumber: true, width: "76px", isMinor: state !== "ready" },
     ...(state === "leased" ? [
-      { name: "Worker", cell: (job: Job) => job.node ?? "", width: "minmax(0, 3fr)" },
-      { name: "Lease ends", cell: (job: Job) => inFuture(job.deadline) },
+      { name: "Worker", cell: (job: Job) => job.node ?? "" },
+      { name: "Lease ends", cell: (job: Job) => inFuture(job.deadline), width: "84px" },
     ] : []),
-    ...(state === "delayed" ? [{ name: "Ready", cell: (job: Job) => inFuture(job.ready_at) }] : []),
+    ...(state === "delayed" ? [{ name: "Ready", cell: (job: Job) => inFuture(job.ready_at), width: "84px" }] : []),
+    { name: "Data", cell: (job) => { const record = stored(job); return <code>{record === undefined ? "–" : print(record.data, 0, 200)}</code>; }, width: "minmax(0, 4fr)", isMinor: state === "leased" },
   ];
   return (
     <>
@@ -85,6 +94,28 @@ function ByState({ topic, state }: { topic: Topic; state: string }): JSX.Element
       {open !== undefined && <JobDialog topic={topic} job={open} close={() => setOpen(undefined)} />}
     </>
   );
+}
+
+/** The most calls for the contents of one page of jobs; those of jobs that are far apart take more. */
+const MOST_READS = 4;
+
+/** What the jobs of a page contain, as far as a few reads of bounded size reach. Undefined: it was asked for in vain. */
+async function contents(topic: string, jobs: readonly Job[], known: ReadonlyMap<number, Stored | undefined>, signal: AbortSignal): Promise<Map<number, Stored | undefined>> {
+  const found = new Map(jobs.filter((job) => known.has(job.$seq)).map((job) => [job.$seq, known.get(job.$seq)]));
+  for (let reads = 0; reads < MOST_READS; reads += 1) {
+    const first = jobs.find((job) => !found.has(job.$seq))?.$seq;
+    if (first === undefined) break;
+    let through = first;
+    try {
+      const page = await read(topic, { from_seq: first - 1, limit: 2 * PAGE, max_batch_bytes: 262_144, include_tags: true, skip_corrupt: true }, 0, signal);
+      for (const record of page.records) found.set(record.$seq, record);
+      through = Math.max(first, page.records.at(-1)?.$seq ?? first);
+    } catch {
+      break; // the list itself says more than its contents
+    }
+    for (const job of jobs) if (job.$seq <= through && !found.has(job.$seq)) found.set(job.$seq, undefined);
+  }
+  return found;
 }
 
 function inFuture(ts: number | null | undefined): string {
@@ -129,14 +160,16 @@ function meta(record: Stored, name: string): string {
 
 function Dead({ topic, route }: { topic: Topic; route: Route }): JSX.Element {
   const source = topic.config.dead_letter;
-  const { may, say } = useSession();
+  const { lacks, say } = useSession();
   const since = route.query.get("since") ?? "";
   const filter = route.query.get("filter") ?? "";
   const [from, setFrom] = useState(0);
   const [chosen, setChosen] = useState<ReadonlySet<number>>(new Set());
   const [open, setOpen] = useState<Stored>();
   const [asking, setAsking] = useState(false);
-  useEffect(() => { setFrom(0); setChosen(new Set()); }, [since]);
+  useEffect(() => setFrom(0), [since]);
+  // Only what is in sight is chosen.
+  useEffect(() => setChosen(new Set()), [since, filter, from]);
   const loaded = useLoaded(async (signal) => {
     if (source === null || source === undefined) return null;
     const time = since === "" ? {} : { from_ts: Date.now() - Number(since) * 1000 };
@@ -166,7 +199,7 @@ function Dead({ topic, route }: { topic: Topic; route: Route }): JSX.Element {
   const columns: Column<Stored>[] = [
     { name: "Choose", cell: (record) => <input type="checkbox" aria-label={`Choose dead letter ${record.$seq}`} checked={chosen.has(record.$seq)} onChange={(event) => pick(record.$seq, event.currentTarget.checked)} />, width: "56px" },
     { name: "Died", cell: (record) => <button type="button" class="button quiet" onClick={() => setOpen(record)}>{stamp(record.$ts)}</button>, by: (record) => record.$ts, width: "190px" },
-    { name: "Job", cell: (record) => meta(record, "$dead_letter_src_seq"), isNumber: true, isMinor: true },
+    { name: "Job", cell: (record) => whole(Number(meta(record, "$dead_letter_src_seq"))), isNumber: true, isMinor: true },
     { name: "Deliveries", cell: (record) => meta(record, "$dead_letter_deliveries"), isNumber: true, isMinor: true },
     { name: "Reason", cell: (record) => meta(record, "$dead_letter_reason") || "–", by: (record) => meta(record, "$dead_letter_reason"), width: "minmax(0, 3fr)" },
     { name: "Data", cell: (record) => <code>{print(record.data, 0, 200)}</code>, width: "minmax(0, 3fr)", isMinor: true },
@@ -182,16 +215,17 @@ function Dead({ topic, route }: { topic: Topic; route: Route }): JSX.Element {
         )}</Field>
         <Field label="Filter">{(id) => <input id={id} type="search" value={filter} placeholder="text in reason or data" onInput={(event) => amend({ filter: event.currentTarget.value })} />}</Field>
         <Button disabled={found.length === 0} onClick={() => setChosen(chosen.size === found.length ? new Set() : new Set(found.map((record) => record.$seq)))}>{chosen.size > 0 && chosen.size === found.length ? "Choose none" : "Choose all shown"}</Button>
-        <Button kind="main" disabled={chosen.size === 0 || !may("admin")} title={may("admin") ? undefined : "This key lacks the scope admin."} onClick={() => setAsking(true)}>Redrive {chosen.size > 0 ? whole(chosen.size) : ""}</Button>
+        <Button kind="main" disabled={chosen.size === 0} unless={lacks("admin")} onClick={() => setAsking(true)}>Redrive {chosen.size > 0 ? whole(chosen.size) : ""}</Button>
       </div>
       <Of loaded={loaded}>{() => (
         <>
           <Table label="Dead letters" columns={columns} rows={found} id={(record) => String(record.$seq)} start={{ column: "Died", isDown: true }}
-            empty={<Empty title={all.length === 0 ? "No dead letters." : "No dead letter matches."}><p>{page === null ? `${source} does not exist yet: it is created with the first dead job.` : <>They are records of <a href={link(["topics", source])}>{source}</a>.</>}</p></Empty>} />
+            empty={<Empty title={`No dead letter${all.length === 0 ? "s" : " matches"}${page?.caught_up === false ? " on this page" : ""}.`}><p>{page === null ? `${source} does not exist yet: it is created with the first dead job.` : <>They are records of <a href={link(["topics", source])}>{source}</a>.</>}</p></Empty>} />
           {page && (
             <div class="actions">
               <Button disabled={from === 0} onClick={() => setFrom(0)}>First page</Button>
               <Button disabled={page.caught_up} onClick={() => setFrom(page.next_from_seq)}>Next page</Button>
+              {!page.caught_up && <small>The oldest come first; newer ones are on the next page.</small>}
             </div>
           )}
         </>
@@ -208,12 +242,12 @@ function Dead({ topic, route }: { topic: Topic; route: Route }): JSX.Element {
 
 function DeadDialog({ record, topic, close }: { record: Stored; topic: Topic; close: () => void }): JSX.Element {
   return (
-    <Dialog title={`Dead job ${meta(record, "$dead_letter_src_seq")}`} close={close}>
+    <Dialog title={`Dead job ${whole(Number(meta(record, "$dead_letter_src_seq")))}`} close={close}>
       <div>
         <h3>History</h3>
         <ol class="timeline">
-          <li>Appended to {topic.topic} as seq {meta(record, "$dead_letter_src_seq")}</li>
-          <li>Delivered {meta(record, "$dead_letter_deliveries")} times without an ack</li>
+          <li>Appended to {topic.topic} as seq {whole(Number(meta(record, "$dead_letter_src_seq")))}</li>
+          <li>Delivered {meta(record, "$dead_letter_deliveries")} {meta(record, "$dead_letter_deliveries") === "1" ? "time" : "times"} without an ack</li>
           <li>{stamp(record.$ts)}: moved to {topic.config.dead_letter}, {ago(record.$ts)}{meta(record, "$dead_letter_reason") && <>, because: <b>{meta(record, "$dead_letter_reason")}</b></>}</li>
         </ol>
         <Contents record={record} />

@@ -5,7 +5,7 @@ import { alerts, type Cluster } from "../alerts.js";
 import { useLoaded, useSession, type Overview } from "../data.js";
 import { bytes, duration, percent, short, whole } from "../format.js";
 import { link } from "../route.js";
-import { Head, Loading, Table, Tile, type Column } from "../ui.js";
+import { Empty, Head, Loading, NeedsKey, Table, Tile, type Column } from "../ui.js";
 
 /** The cells and nodes; undefined: the broker is alone. */
 export async function loadCluster(signal: AbortSignal): Promise<Cluster | undefined> {
@@ -37,7 +37,7 @@ export function OverviewPage(): JSX.Element {
         {found.map((alert) => <li key={alert.text} class={alert.kind}>{alert.href === undefined ? alert.text : <a href={alert.href}>{alert.text}</a>}</li>)}
         {found.length === 0 && now !== undefined && <li class="none">Nothing needs attention.</li>}
       </ul>
-      {now === undefined ? <Loading /> : (
+      {now === undefined ? (live.state === "unauthorized" ? <NeedsKey /> : live.state === "forbidden" ? <Empty title="This key may not see the figures of the broker."><p>It lacks the scope read.</p></Empty> : <Loading />) : (
         <>
           <div class="tiles">
             <Tile title="Records appended" value={per("appended_records")} note={`${whole(now.appended_records)} since the start`} values={series["appended_per_s"]} href={link(["topics"])} />
@@ -48,7 +48,7 @@ export function OverviewPage(): JSX.Element {
               values={series["oldest_job_ms"]} format={duration} kind={now.oldest_job_ms.value > 900_000 ? "warn" : undefined} />
             <Tile title="Highest consumer lag" value={short(now.consumer_lag.value)} note={now.consumer_lag.consumer ? `${now.consumer_lag.consumer} on ${now.consumer_lag.topic}` : `${whole(now.consumers)} consumers`} values={series["consumer_lag"]} href={link(["consumers"])} />
             <Tile title="Highest router lag" value={short(now.router_lag.value)} note={now.router_lag.router ?? `${whole(now.routers)} routers`} values={series["router_lag"]} href={link(["routers"])} kind={now.routers_blocked > 0 ? "bad" : undefined} />
-            <Tile title="Pressure" value={percent(now.pressure)} note={STEPS[Math.min(now.pressure_step, 4)]} values={series["pressure"]} format={percent} kind={now.pressure_step >= 4 ? "bad" : now.pressure_step > 0 ? "warn" : undefined} />
+            <Tile title="Pressure" value={percent(now.pressure)} note={STEPS[Math.min(now.pressure_step, 4)]} values={series["pressure"]} format={percent} full={1} kind={now.pressure_step >= 4 ? "bad" : now.pressure_step > 0 ? "warn" : undefined} />
             <Tile title="Disk free" value={bytes(now.disk_free_bytes)} note={`of ${bytes(now.disk_bytes)}; ${bytes(now.live_bytes)} of live records`} values={series["disk_free_bytes"]} format={bytes} />
             <Tile title="Memory" value={bytes(now.resident_bytes)} note={`${whole(now.connections)} connections`} values={series["resident_bytes"]} format={bytes} />
             <Tile title="Processor" value={cpu(now, live.before)} note={`event loop late by ${duration(now.loop_lag_ms)}`} values={series["cpu_share"]} format={percent} />

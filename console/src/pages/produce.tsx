@@ -4,11 +4,12 @@ import { useState } from "preact/hooks";
 import { client, reason, type Schemas } from "../api.js";
 import { useSession } from "../data.js";
 import { whole } from "../format.js";
+import { parseToSend } from "../json.js";
 import { Button, Field } from "../ui.js";
 import type { Topic } from "./topic.js";
 
 export function Produce({ topic, done }: { topic: Topic; done: () => void }): JSX.Element {
-  const { may, say } = useSession();
+  const { lacks, say } = useSession();
   const [data, setData] = useState('{"hello": "world"}');
   const [tag, setTag] = useState("");
   const [node, setNode] = useState("");
@@ -23,13 +24,13 @@ export function Produce({ topic, done }: { topic: Topic; done: () => void }): JS
     setError(undefined);
     const record: Schemas["AppendRecord"] = { data: undefined };
     try {
-      record.data = JSON.parse(data);
+      record.data = parseToSend(data);
     } catch (failure) {
       setError(`Data is no JSON: ${reason(failure)}`);
       return;
     }
     try {
-      if (meta.trim() !== "") record.meta = JSON.parse(meta);
+      if (meta.trim() !== "") record.meta = parseToSend(meta) as NonNullable<typeof record.meta>;
     } catch (failure) {
       setError(`Meta is no JSON: ${reason(failure)}`);
       return;
@@ -60,7 +61,7 @@ export function Produce({ topic, done }: { topic: Topic; done: () => void }): JS
         {count > 1 && <Field label="Partition">{(id) => <input id={id} type="number" min="0" max={count - 1} value={partition} onInput={(event) => setPartition(event.currentTarget.value)} />}</Field>}
       </div>
       {error !== undefined && <p class="error" role="alert">{error}</p>}
-      <p class="actions"><Button type="submit" kind="main" disabled={busy || !may("write")} title={may("write") ? undefined : "This key lacks the scope write."}>{isQueue ? "Append job" : "Append record"}</Button></p>
+      <p class="actions"><Button type="submit" kind="main" disabled={busy} unless={lacks("write")}>{isQueue ? "Append job" : "Append record"}</Button></p>
     </form>
   );
 }

@@ -1,11 +1,11 @@
 // All queues, with what waits in each.
 import type { JSX } from "preact";
-import { useState } from "preact/hooks";
+import { useMemo, useState } from "preact/hooks";
 import { pages, type Schemas } from "../api.js";
 import { useLoaded, useSession } from "../data.js";
 import { duration, whole } from "../format.js";
-import { link } from "../route.js";
-import { Badge, Button, Empty, Head, Of, Table, type Column } from "../ui.js";
+import { amend, link, type Route } from "../route.js";
+import { Badge, Button, Empty, Field, Head, Of, Table, type Column } from "../ui.js";
 import { NewTopic } from "./topics.js";
 
 type Entry = Schemas["TopicEntry"];
@@ -22,19 +22,28 @@ const COLUMNS: Column<Entry>[] = [
   { name: "Ready", cell: (entry) => <a href={link(["queues", entry.topic], { state: "ready" })}>{whole(ready(entry))}</a>, by: ready, isNumber: true },
   { name: "Leased", cell: (entry) => <a href={link(["queues", entry.topic], { state: "leased" })}>{whole(leased(entry))}</a>, by: leased, isNumber: true, isMinor: true },
   { name: "Delayed", cell: (entry) => <a href={link(["queues", entry.topic], { state: "delayed" })}>{whole(delayed(entry))}</a>, by: delayed, isNumber: true, isMinor: true },
+  { name: "Dead", cell: (entry) => <a href={link(["queues", entry.topic], { state: "dead" })} aria-label={`show dead letters of ${entry.topic}`}>show</a>, width: "52px" },
   { name: "Oldest", cell: (entry) => (ready(entry) > 0 ? duration(oldest(entry)) : "–"), by: oldest, isNumber: true },
 ];
 
-export function QueuesPage(): JSX.Element {
-  const { may } = useSession();
+export function QueuesPage({ route }: { route: Route }): JSX.Element {
+  const { lacks } = useSession();
+  const filter = route.query.get("q") ?? "";
   const [making, setMaking] = useState(false);
   const loaded = useLoaded((signal) => pages<Entry>("/v0/topics", "topics", 20_000, {}, signal), [], 5_000);
+  const queues = useMemo(() => (loaded.data?.[0] ?? []).filter((entry) => entry.type === "queue"), [loaded.data]);
+  const shown = useMemo(() => queues.filter((entry) => entry.topic.toLowerCase().includes(filter.toLowerCase())), [queues, filter]);
   return (
     <>
-      <Head title="Queues"><Button kind="main" disabled={!may("admin")} title={may("admin") ? undefined : "This key lacks the scope admin."} onClick={() => setMaking(true)}>New queue</Button></Head>
-      <Of loaded={loaded}>{([topics]) => (
-        <Table label="Queues" columns={COLUMNS} rows={topics.filter((entry) => entry.type === "queue")} id={(entry) => entry.topic} start={{ column: "Oldest", isDown: true }}
-          empty={<Empty title="There are no queues."><p>A queue is a topic whose records are jobs. Make one with “New queue”.</p></Empty>} />
+      <Head title="Queues"><Button kind="main" unless={lacks("admin")} onClick={() => setMaking(true)}>New queue</Button></Head>
+      <div class="tools">
+        <Field label="Filter">{(id) => <input id={id} type="search" value={filter} placeholder="part of a name" onInput={(event) => amend({ q: event.currentTarget.value })} />}</Field>
+        <small>{loaded.data === undefined ? "" : `${whole(shown.length)} of ${whole(queues.length)}${loaded.data[1] ? " and more" : ""} queues`}</small>
+      </div>
+      <Of loaded={loaded}>{() => (
+        <Table label="Queues" columns={COLUMNS} rows={shown} id={(entry) => entry.topic} start={{ column: "Oldest", isDown: true }} empty={queues.length === 0
+          ? <Empty title="There are no queues."><p>A queue is a topic whose records are jobs. Make one with “New queue”.</p></Empty>
+          : <Empty title={`No queue has “${filter}” in its name.`} />} />
       )}</Of>
       {making && <NewTopic type="queue" close={() => setMaking(false)} />}
     </>

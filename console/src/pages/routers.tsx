@@ -4,8 +4,9 @@ import { useMemo, useState } from "preact/hooks";
 import { call, pages, reason, type Schemas } from "../api.js";
 import { useLoaded, useSession } from "../data.js";
 import { whole } from "../format.js";
+import { print } from "../json.js";
 import { amend, link, type Route } from "../route.js";
-import { Badge, Button, Confirm, Dialog, Empty, Field, Head, Of, Table, type Column } from "../ui.js";
+import { Badge, Button, Confirm, Dialog, Empty, Facts, Field, Head, Of, Table, type Column } from "../ui.js";
 
 type Router = Schemas["RouterListAnswer"]["routers"][number];
 
@@ -14,24 +15,24 @@ const BOX = { width: 190, height: 34, gapX: 110, gapY: 18 };
 const MOST_DRAWN = 80;
 
 export function RoutersPage({ route }: { route: Route }): JSX.Element {
-  const { may } = useSession();
+  const { lacks } = useSession();
   const [making, setMaking] = useState(false);
+  const [open, setOpen] = useState<Router>();
   const [deleting, setDeleting] = useState<Router>();
   const filter = route.query.get("q") ?? "";
   const loaded = useLoaded((signal) => pages<Router>("/v0/routers", "routers", 10_000, {}, signal), [], 3_000);
   const shown = useMemo(() => (loaded.data?.[0] ?? []).filter((router) => `${router.router} ${router.source} ${router.dest}`.toLowerCase().includes(filter.toLowerCase())), [loaded.data, filter]);
   const columns: Column<Router>[] = [
-    { name: "Router", cell: (router) => router.router, by: (router) => router.router, width: "minmax(0, 2fr)" },
+    { name: "Router", cell: (router) => <button type="button" class="button quiet" onClick={() => setOpen(router)}>{router.router}</button>, by: (router) => router.router, width: "minmax(0, 2fr)" },
     { name: "From", cell: (router) => <a href={link(["topics", router.source])}>{router.source}</a>, by: (router) => router.source, width: "minmax(0, 2fr)" },
     { name: "To", cell: (router) => <a href={link(["topics", router.dest])}>{router.dest}</a>, by: (router) => router.dest, width: "minmax(0, 2fr)" },
     { name: "State", cell: (router) => (router.blocked ? <Badge kind="bad">{router.blocked}</Badge> : <Badge kind="good">active</Badge>), by: (router) => router.blocked ?? "", width: "72px" },
     { name: "Lag", cell: (router) => whole(router.lag), by: (router) => router.lag, isNumber: true },
     { name: "Copied", cell: (router) => whole(router.forwarded_total), by: (router) => router.forwarded_total, isNumber: true, isMinor: true },
-    { name: "", cell: (router) => <Button kind="quiet" disabled={!may("delete")} aria-label={`Delete ${router.router}`} onClick={() => setDeleting(router)}>Delete</Button>, width: "84px", isMinor: true },
   ];
   return (
     <>
-      <Head title="Routers"><Button kind="main" disabled={!may("admin")} title={may("admin") ? undefined : "This key lacks the scope admin."} onClick={() => setMaking(true)}>New router</Button></Head>
+      <Head title="Routers"><Button kind="main" unless={lacks("admin")} onClick={() => setMaking(true)}>New router</Button></Head>
       <div class="tools"><Field label="Filter">{(id) => <input id={id} type="search" value={filter} placeholder="router or topic" onInput={(event) => amend({ q: event.currentTarget.value })} />}</Field></div>
       <Of loaded={loaded}>{([all]) => (all.length === 0
         ? <Empty title="There are no routers."><p>A router copies what is appended to one topic into another.</p></Empty>
@@ -42,8 +43,21 @@ export function RoutersPage({ route }: { route: Route }): JSX.Element {
           </>
         ))}</Of>
       {making && <NewRouter close={() => { setMaking(false); loaded.reload(); }} />}
+      {open !== undefined && deleting === undefined && (
+        <Dialog title={open.router} close={() => setOpen(undefined)}>
+          <div>
+            <Facts facts={[
+              ["From", <a href={link(["topics", open.source])}>{open.source}</a>], ["To", <a href={link(["topics", open.dest])}>{open.dest}</a>],
+              ["State", open.blocked ? <Badge kind="bad">{open.blocked}</Badge> : <Badge kind="good">active</Badge>],
+              ["Lag", whole(open.lag)], ["Copied", whole(open.forwarded_total)],
+              ["Filter", open.filter ? <code>{print(open.filter)}</code> : "none: all records"],
+            ]} />
+            <p class="actions"><Button kind="danger" unless={lacks("delete")} onClick={() => setDeleting(open)}>Delete router</Button></p>
+          </div>
+        </Dialog>
+      )}
       {deleting !== undefined && (
-        <Confirm title={`Delete ${deleting.router}`} action="Delete router" close={() => { setDeleting(undefined); loaded.reload(); }}
+        <Confirm title={`Delete ${deleting.router}`} action="Delete router" close={() => { setDeleting(undefined); setOpen(undefined); loaded.reload(); }}
           losses={[`the position of the router; ${whole(deleting.lag)} records of ${deleting.source} are not copied`]}
           run={async () => { await call("DELETE", `/v0/routers/${encodeURIComponent(deleting.router)}`); }}>
           <p>Copies in {deleting.dest} stay.</p>
@@ -116,6 +130,7 @@ function Edge({ router, from, to }: { router: Router; from: Placed | undefined; 
   const text = router.blocked ? router.blocked : router.lag > 0 ? `lag ${whole(router.lag)}` : router.filter ? "filtered" : "";
   return (
     <g class={router.blocked ? "blocked" : ""}>
+      <title>{router.router}</title>
       <path d={`M${x1} ${y1}C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2} ${y2}`} marker-end="url(#arrow)" />
       <text class="label" x={(x1 + x2) / 2} y={(y1 + y2) / 2 - 5} text-anchor="middle">{text}</text>
     </g>

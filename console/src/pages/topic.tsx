@@ -28,7 +28,7 @@ export function TopicPage({ name, route }: { name: string; route: Route }): JSX.
 }
 
 function Shown({ topic, route, reload, history }: { topic: Topic; route: Route; reload: () => void; history: Schemas["TopicHistoryAnswer"] | undefined }): JSX.Element {
-  const { may } = useSession();
+  const { lacks } = useSession();
   const [deleting, setDeleting] = useState(false);
   const isQueue = topic.type === "queue";
   const base = [isQueue ? "queues" : "topics", topic.topic];
@@ -43,12 +43,12 @@ function Shown({ topic, route, reload, history }: { topic: Topic; route: Route; 
   return (
     <>
       <Head title={<>{topic.topic} <Badge>{topic.type}</Badge>{topic.queue?.paused === true && <> <Badge kind="warn">paused</Badge></>}</>}>
-        <Button kind="danger" disabled={!may("delete")} title={may("delete") ? undefined : "This key lacks the scope delete."} onClick={() => setDeleting(true)}>Delete topic</Button>
+        <Button kind="danger" unless={lacks("delete")} onClick={() => setDeleting(true)}>Delete topic</Button>
       </Head>
       <Facts facts={[
         ["Records", whole(topic.count)],
         ["Size", bytes(topic.bytes)],
-        ["Seqs", topic.head_seq === 0 ? "none yet" : topic.earliest_seq > topic.head_seq ? `none left of ${whole(topic.head_seq)}` : `${whole(topic.earliest_seq)} to ${whole(topic.head_seq)}`],
+        topic.partitions ? ["Partitions", <a href={link(base, { tab: "partitions" })}>{topic.partitions.length}</a>] : ["Seqs", topic.head_seq === 0 ? "none yet" : topic.earliest_seq > topic.head_seq ? `none left of ${whole(topic.head_seq)}` : `${whole(topic.earliest_seq)} to ${whole(topic.head_seq)}`],
         ["Durability", topic.config.durability],
         ["Last write", ago(topic.last_write_ts)],
         ["Last read", ago(topic.last_read_ts)],

@@ -22,7 +22,7 @@ const COLUMNS: Column<Entry>[] = [
 ];
 
 export function TopicsPage({ route }: { route: Route }): JSX.Element {
-  const { may } = useSession();
+  const { lacks } = useSession();
   const filter = route.query.get("q") ?? "";
   const [making, setMaking] = useState(false);
   const loaded = useLoaded((signal) => pages<Entry>("/v0/topics", "topics", MOST, {}, signal), [], 5_000);
@@ -31,7 +31,7 @@ export function TopicsPage({ route }: { route: Route }): JSX.Element {
   return (
     <>
       <Head title="Topics">
-        <Button kind="main" disabled={!may("admin")} title={may("admin") ? undefined : "This key lacks the scope admin."} onClick={() => setMaking(true)}>New topic</Button>
+        <Button kind="main" unless={lacks("admin")} onClick={() => setMaking(true)}>New topic</Button>
       </Head>
       <div class="tools">
         <Field label="Filter">{(id) => <input id={id} type="search" value={filter} placeholder="part of a name" onInput={(event) => amend({ q: event.currentTarget.value })} />}</Field>
