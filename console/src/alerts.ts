@@ -40,7 +40,8 @@ export function alerts(now: Overview | undefined, cluster: Cluster | undefined):
     else if (node.state === "draining") add("warn", `Node ${node.node} is draining: it gives ${node.cells.length} cells away.`, link(["cluster"]));
   }
   for (const cell of cluster?.cells ?? []) {
-    if (cell.state !== "ready") add("bad", `Cell ${cell.cell} is ${cell.state}.`, link(["cluster"]));
+    if (cell.state === "ready") continue;
+    add("bad", `Cell ${cell.cell} is ${cell.state}${cell.takeover === undefined ? "" : `: ${cell.takeover.node} takes it over`}.`, link(["cluster"]));
   }
   if (now === undefined) return found;
   if (!now.ready) add("bad", "The broker is not ready.", link(["cluster"]));

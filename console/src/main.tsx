@@ -262,5 +262,7 @@ function useShortcuts(search: { current: HTMLInputElement | null }, help: () => 
 window.addEventListener("pageshow", (event) => { if (event.persisted) location.reload(); });
 
 const root = document.getElementById("app");
+// The name that was painted before this script came goes: Preact leaves what is there already.
+root?.replaceChildren();
 if (root !== null) render(<Console />, root);
 

@@ -356,6 +356,7 @@ def test_a_broker_that_is_gone_is_announced_and_found_again(page: ConsolePage, t
         server.kill()
         page.shows("The broker does not answer")
         page.shows("Disconnected")
+        assert "Nothing needs attention." not in page.text
         port = server.port
     with LiveServer(tmp_path / "data", port=str(port)):
         page.shows("Live")
@@ -438,6 +439,11 @@ def test_a_long_table_has_only_the_rows_in_sight(http: httpx.Client, page: Conso
     page.shows("topic-299")
     page.fill("Filter", "123")
     page.shows("1 of 300 topics")
+
+
+def test_the_name_that_is_painted_first_goes(page: ConsolePage) -> None:
+    page.shows("Nothing needs attention.")
+    assert page.evaluate("document.querySelector('.first')") is None
 
 
 @pytest.mark.parametrize("size", ["wide", "narrow"])

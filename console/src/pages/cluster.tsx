@@ -23,15 +23,21 @@ const nodes = (order: (node: Node) => JSX.Element): Column<Node>[] => [
 ];
 /** `order`: nothing in a set of cells on one machine, which have no other node to go to. */
 const cells = (order: ((cell: Cell) => JSX.Element) | undefined): Column<Cell>[] => [
-  { name: "Cell", cell: (cell) => cell.cell, by: (cell) => cell.cell, width: "60px" },
-  { name: "State", cell: (cell) => <Badge kind={kindOf(cell.state)}>{cell.state}</Badge>, by: (cell) => cell.state, width: "110px" },
-  { name: "Node", cell: (cell) => cell.node ?? (order === undefined ? "this machine" : "none"), by: (cell) => cell.node ?? "" },
-  { name: "Moving", cell: moving, width: "minmax(0, 2fr)" },
+  { name: "Cell", cell: (cell) => cell.cell, by: (cell) => cell.cell, width: "44px" },
+  { name: "State", cell: (cell) => <Badge kind={kindOf(cell.state)}>{cell.state}</Badge>, by: (cell) => cell.state, width: "90px" },
+  { name: "Node", cell: (cell) => `${cell.node ?? (order === undefined ? "this machine" : "none")}${target(cell)}`, by: (cell) => cell.node ?? "" },
+  { name: "Moving", cell: moving, width: "minmax(0, 4fr)", isMinor: true },
   { name: "Moves", cell: (cell) => cell.generation ?? "–", by: (cell) => cell.generation ?? 0, isNumber: true, isMinor: true },
   { name: "Restarts", cell: (cell) => cell.restarts, by: (cell) => cell.restarts, isNumber: true, isMinor: true },
   { name: "Address", cell: (cell) => cell.http ?? "–", isMinor: true },
   ...(order === undefined ? [] : [{ name: "", cell: order, width: "64px" }]),
 ];
+
+/** The node that a cell is going to. */
+function target(cell: Cell): string {
+  const next = cell.takeover?.node ?? cell.wanted;
+  return next === undefined || next === cell.node ? "" : ` → ${next}`;
+}
 
 /** Where a cell is going, and how far it is. */
 function moving(cell: Cell): string {

@@ -35,7 +35,8 @@ export function OverviewPage(): JSX.Element {
       <Head title="Overview" />
       <ul class="alerts" aria-label="Alerts">
         {found.map((alert) => <li key={alert.text} class={alert.kind}>{alert.href === undefined ? alert.text : <a href={alert.href}>{alert.text}</a>}</li>)}
-        {found.length === 0 && now !== undefined && <li class="none">Nothing needs attention.</li>}
+        {live.state === "lost" && <li class="bad">The broker does not answer: what follows is old.</li>}
+        {found.length === 0 && now !== undefined && live.state === "live" && <li class="none">Nothing needs attention.</li>}
       </ul>
       {now === undefined ? (live.state === "unauthorized" ? <NeedsKey /> : live.state === "forbidden" ? <Empty title="This key may not see the figures of the broker."><p>It lacks the scope read.</p></Empty> : <Loading />) : (
         <>
