@@ -166,6 +166,8 @@ class ConsolePage(OpenedPage):
         """The serious findings of axe-core on the page as it is: those of all its rules, or of these."""
         if not self.evaluate("'axe' in globalThis"):
             self.evaluate(AXE.read_text())
+        # Text that is fading in has less contrast than it will have.
+        self.until("document.getAnimations().every((each) => each.playState === 'finished')")
         options = {"resultTypes": ["violations"], **({"runOnly": [*rules]} if rules else {})}
         found = self.evaluate(f"axe.run(document, {json.dumps(options)})")
         return [

@@ -198,7 +198,7 @@ function Dead({ topic, route }: { topic: Topic; route: Route }): JSX.Element {
   };
   const columns: Column<Stored>[] = [
     { name: "Choose", cell: (record) => <input type="checkbox" aria-label={`Choose dead letter ${record.$seq}`} checked={chosen.has(record.$seq)} onChange={(event) => pick(record.$seq, event.currentTarget.checked)} />, width: "56px" },
-    { name: "Died", cell: (record) => <button type="button" class="button quiet" onClick={() => setOpen(record)}>{stamp(record.$ts)}</button>, by: (record) => record.$ts, width: "150px" },
+    { name: "Died", cell: (record) => <button type="button" class="button quiet" onClick={() => setOpen(record)}>{stamp(record.$ts)}</button>, by: (record) => record.$ts, width: "168px" },
     { name: "Job", cell: (record) => whole(Number(meta(record, "$dead_letter_src_seq"))), isNumber: true, isMinor: true },
     { name: "Deliveries", cell: (record) => meta(record, "$dead_letter_deliveries"), isNumber: true, isMinor: true },
     { name: "Reason", cell: (record) => meta(record, "$dead_letter_reason") || "–", by: (record) => meta(record, "$dead_letter_reason"), width: "minmax(0, 3fr)" },
