@@ -37,13 +37,15 @@ function Console(): JSX.Element {
   const keys = useLoaded(loadKeys, [generation], 60_000);
   const health = useLoaded(loadHealth, [generation], 30_000);
   const [asking, setAsking] = useState(false);
+  // Somebody who has closed the question is not asked again by the next answer that wants a key.
+  const isDismissed = useRef(false);
   const [help, setHelp] = useState(false);
   const [toast, setToast] = useState<{ text: string; kind: "good" | "bad" } | undefined>();
   const search = useRef<HTMLInputElement>(null);
   const section = route.path[0] ?? "";
 
   useEffect(() => {
-    const asked = (): void => setAsking(true);
+    const asked = (): void => { if (!isDismissed.current) setAsking(true); };
     window.addEventListener("unauthorized", asked);
     return () => window.removeEventListener("unauthorized", asked);
   }, []);
@@ -106,7 +108,7 @@ function Console(): JSX.Element {
           <main id="main" tabIndex={-1} key={generation}><Page route={route} /></main>
         </div>
       </div>
-      {asking && <KeyDialog close={() => setAsking(false)} changed={() => { setAsking(false); setGeneration((count) => count + 1); }} />}
+      {asking && <KeyDialog close={() => { isDismissed.current = true; setAsking(false); }} changed={() => { isDismissed.current = false; setAsking(false); setGeneration((count) => count + 1); }} />}
       {help && <Help close={() => setHelp(false)} />}
       {toast !== undefined && <div class={`toast ${toast.kind}`} role={toast.kind === "bad" ? "alert" : "status"}>{toast.text}</div>}
     </SessionContext.Provider>

@@ -341,6 +341,9 @@ def test_a_key_without_read_sees_the_reason(page: ConsolePage, tmp_path: Path) -
         page.shows("API key")
         page.press("Escape")
         page.shows("The broker asks for an API key.")
+        # Later answers that want a key do not ask again.
+        page.evaluate("dispatchEvent(new Event('unauthorized')), new Promise((done) => setTimeout(done, 300))")
+        assert page.evaluate("document.querySelector('dialog') === null")
         page.click("Key")
         page.fill("Key", "writer-key")
         page.press("Enter")
