@@ -403,7 +403,10 @@ def load() -> tuple[Settings, list[str]]:
     for name in [name for name in os.environ if name.upper() in (f"{PREFIX}API_KEYS", f"{PREFIX}CLUSTER_SECRET")]:
         del os.environ[name]
     _refuse_unsafe(settings)
-    return settings, ignored(os.environ, {name.upper() for name in Settings.model_fields})
+    warnings = ignored(os.environ, {name.upper() for name in Settings.model_fields})
+    if settings.cluster_url is not None and "segment_pack_bytes" in settings.model_fields_set:
+        warnings.append(f"{PREFIX}SEGMENT_PACK_BYTES is ignored: cells in a bucket compress no segments.")
+    return settings, warnings
 
 
 def _message(error: ValidationError) -> str:

@@ -263,3 +263,10 @@ def test_settings_that_do_not_go_with_a_cluster_are_refused(
         monkeypatch.setenv(f"TOPICS_{name}", value)
     with pytest.raises(SettingsError, match=named):
         load()
+
+
+def test_a_cluster_says_that_it_compresses_no_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOPICS_CLUSTER_URL", "s3://bucket/prefix")
+    assert load()[1] == []
+    monkeypatch.setenv("TOPICS_SEGMENT_PACK_BYTES", "65536")
+    assert load()[1] == ["TOPICS_SEGMENT_PACK_BYTES is ignored: cells in a bucket compress no segments."]
