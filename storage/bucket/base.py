@@ -20,13 +20,15 @@ import msgspec
 from xxhash import xxh3_64_intdigest
 
 from storage.bucket import keys
-from storage.bucket.requests import Create, Get, Steps, delete, get, names, now, patiently
+from storage.bucket.requests import Create, Get, Steps, Unanswered, delete, get, get_many, names, now, patiently
 from storage.bucket.slot import Seal
 
 #: How long one object of a base is retried.
 TRY_S: Final = 30.0
 #: How many objects are deleted by one request.
 PAGE: Final = 100
+#: How many heads are requested at a time.
+_AT_ONCE: Final = 16
 #: How many bases are kept whole.
 NEWEST: Final = 2
 
@@ -101,21 +103,26 @@ def decode_head(number: int, data: bytes) -> Head:
 
 
 def newest_head(cell: str, at_least: int = 0) -> Steps[Head | None]:
-    """The newest head, or None if there is none. Every head up to `at_least` is known to exist. Raises Unanswered."""
-    low, step = at_least, 1
-    data = yield from get(keys.head(cell, low))
+    """The newest head, or None if there is none. Every head up to `at_least` is known to exist. Takes a few round
+    trips, however many heads there are. Raises Unanswered."""
+    low, data, high = at_least, (yield from get(keys.head(cell, at_least))), 0
     if data is None:
         return None
-    while (ahead := (yield from get(keys.head(cell, low + step)))) is not None:  # heads have no gaps
-        low, data, step = low + step, ahead, step * 2
-    high = low + step
-    while high - low > 1:
-        middle = (low + high) // 2
-        between = yield from get(keys.head(cell, middle))
-        if between is None:
-            high = middle
+    while high != low + 1:
+        if high:  # is missing, and heads have no gaps
+            step = max(1, (high - low) // _AT_ONCE)
+            ahead = list(range(low + step, high, step))
         else:
-            low, data = middle, between
+            ahead = [low + 2**power for power in range(_AT_ONCE)]
+        answers = yield from get_many([keys.head(cell, each) for each in ahead])
+        before = low, high
+        for number, found in zip(ahead, answers, strict=True):
+            if isinstance(found, bytes):  # perhaps above one that was missing a moment before
+                low, data, high = number, found, 0 if high < number else high
+            elif found is None and (high <= low or number < high):
+                high = number
+        if (low, high) == before:
+            raise Unanswered(f"the heads of {cell} are not answered")
     return decode_head(low, data)
 
 
