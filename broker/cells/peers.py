@@ -25,7 +25,7 @@ import msgspec
 import structlog
 
 from broker.cells.relayed import Kind, connect_relayed
-from storage import StorageError, Unavailable
+from storage import NotReady, ShuttingDown, StorageError, Unavailable
 
 if TYPE_CHECKING:
     from broker.cluster import OwnersFile
@@ -50,12 +50,12 @@ _decode = msgspec.msgpack.Decoder().decode
 
 
 class PeerUnavailable(Unavailable):
-    """Another cell of this broker cannot be reached now. Retry after a moment."""
+    """Another cell of this broker cannot be reached now, or cannot do it now. Retry after a moment."""
 
     code = "not_ready"
 
-    def __init__(self, cell: int, outcome: str) -> None:
-        super().__init__(f"Cell {cell} cannot be reached now.", cell=cell, outcome=outcome)
+    def __init__(self, cell: int, outcome: str, message: str = "") -> None:
+        super().__init__(message or f"Cell {cell} cannot be reached now.", cell=cell, outcome=outcome)
         #: "none": the call was not sent. "unknown": it may have been carried out.
         self.outcome = outcome  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -67,6 +67,17 @@ class PeerError(StorageError):
         super().__init__(message, **detail)
         self.code = code  # pyright: ignore[reportAttributeAccessIssue]
         self.outcome = detail.get("outcome", "none")  # pyright: ignore[reportAttributeAccessIssue]
+
+
+#: The codes of a cell that recovers, stops, or waits for a third one.
+_UNAVAILABLE: Final = (NotReady.code, ShuttingDown.code)
+
+
+def _error(cell: int, code: str, message: str, detail: dict[str, Any]) -> StorageError:
+    """The error that this cell answered."""
+    if code in _UNAVAILABLE:
+        return PeerUnavailable(detail.get("cell", cell), detail.get("outcome", "none"), message)
+    return PeerError(code, message, detail)
 
 
 class PeerServer:
@@ -264,7 +275,7 @@ class _Peer:
                 if is_result:
                     future.set_result(value)
                 else:
-                    future.set_exception(PeerError(*value))
+                    future.set_exception(_error(self._cell, *value))
         except (OSError, ValueError) as error:
             _log.warning("peer_connection_lost", cell=self._cell, reason=str(error))
         finally:

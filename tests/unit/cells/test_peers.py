@@ -151,7 +151,7 @@ def test_calls_beyond_the_limit_are_refused_and_given_up_ones_make_room(
         async with serving(tmp_path, {"held": held, "echo": echo}) as (peers, _):
             calls = [asyncio.create_task(peers.call(1, "held", None)) for _ in range(2)]
             await asyncio.sleep(0)
-            with pytest.raises(PeerError) as caught:
+            with pytest.raises(PeerUnavailable, match="Too many calls") as caught:
                 await peers.call(1, "echo", None)
             assert (caught.value.code, caught.value.outcome) == ("not_ready", "none")
             calls[0].cancel()
