@@ -170,8 +170,7 @@ def read_cell(cell: str, give_up_s: float = 30.0) -> Steps[Reading]:
     missing = at_least = 0
     while True:
         try:
-            head = yield from _newest_head(cell, at_least)
-            base = yield from read_base(cell, head)
+            head, base = yield from _newest_base(cell, at_least)
             log = Log(head.redo, head.seal, [], [])
             yield from _read_on(cell, log, give_up_s)
         except (BaseMissing, DamagedSlot):
@@ -185,13 +184,20 @@ def read_cell(cell: str, give_up_s: float = 30.0) -> Steps[Reading]:
         at_least = head.number + 2
 
 
-def _newest_head(cell: str, at_least: int) -> Steps[Head]:
-    head = yield from newest_head(cell, at_least)
-    if head is None:
-        if (yield from get(keys.slot(cell, 0))) is None:
-            raise NeverBegun(f"{cell} was not initialised")
-        raise MetadataLost(f"{cell} has a log and no base")
-    return head
+def _newest_base(cell: str, at_least: int) -> Steps[tuple[Head, Base]]:
+    while True:
+        head = yield from newest_head(cell, at_least)
+        if head is None:
+            if (yield from get(keys.slot(cell, 0))) is None:
+                raise NeverBegun(f"{cell} was not initialised")
+            raise MetadataLost(f"{cell} has a log and no base")
+        try:
+            return head, (yield from read_base(cell, head))
+        except BaseMissing:
+            # An owner deletes a base when it has put the second one after it.
+            if (yield from get(keys.head(cell, head.number + 2))) is None:
+                raise
+            at_least = head.number + 2
 
 
 def _first_look(cell: str, head: Head) -> Steps[Look | None]:
@@ -235,8 +241,7 @@ def _attempt(
     wait: bool,
     looks: bool,
 ) -> Steps[Taken | _Again | None]:
-    head = yield from _newest_head(cell, at_least)
-    base = yield from read_base(cell, head)
+    head, base = yield from _newest_base(cell, at_least)
     look = (yield from _first_look(cell, head)) if looks else None
     log = Log(head.redo, head.seal, [], [])
     seal: Seal | None = None
