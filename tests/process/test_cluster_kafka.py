@@ -9,11 +9,13 @@ import gc
 import tempfile
 import time
 from collections.abc import Generator
+from concurrent.futures import Future
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -105,9 +107,25 @@ def moved(cluster: Cluster, cell: int) -> None:
 def make_topics(address: str, names: list[str], partitions: int) -> None:
     """Of class fsync: of others, the end may be lost with a node, and idempotent producers notice."""
     admin: Any = AdminClient({"bootstrap.servers": address})
-    topics = [NewTopic(name, partitions, 1, config={"topics.durability": "fsync"}) for name in names]
-    for each in admin.create_topics(topics).values():
-        each.result(PATIENCE_S)
+    left = names
+    deadline = time.monotonic() + PATIENCE_S
+    while left:  # cells may move just now
+        assert time.monotonic() < deadline, f"{left} cannot be made"
+        topics = [NewTopic(name, partitions, 1, config={"topics.durability": "fsync"}) for name in left]
+        made = admin.create_topics(topics)
+        left = [name for name in left if not _is_made(made[name])]
+
+
+def _is_made(made: Future[None]) -> bool:
+    """Whether the topic exists. Raises KafkaException if it was refused for good."""
+    try:
+        made.result(PATIENCE_S)
+    except KafkaException as error:
+        code = error.args[0].code()
+        if code not in (KafkaError.TOPIC_ALREADY_EXISTS, KafkaError.LEADER_NOT_AVAILABLE):
+            raise
+        return code == KafkaError.TOPIC_ALREADY_EXISTS
+    return True
 
 
 @pytest.mark.soak

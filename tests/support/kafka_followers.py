@@ -187,11 +187,13 @@ class AioFollower(Follower):
             bootstrap_servers=self.address, acks="all", enable_idempotence=True, request_timeout_ms=120_000
         )
         await producer.start()
-        values = self.values()
-        while (value := await asyncio.to_thread(next, values, None)) is not None:
-            await producer.send_and_wait(self.topic, value.encode(), value.encode())
-            self.acked.append(value)
-        await producer.stop()
+        try:
+            values = self.values()
+            while (value := await asyncio.to_thread(next, values, None)) is not None:
+                await producer.send_and_wait(self.topic, value.encode(), value.encode())
+                self.acked.append(value)
+        finally:
+            await producer.stop()
 
     def read(self) -> None:
         asyncio.run(self._read())
@@ -206,10 +208,12 @@ class AioFollower(Follower):
             heartbeat_interval_ms=1000,
         )
         await consumer.start()
-        while not self._over.is_set():
-            for records in (await consumer.getmany(timeout_ms=500)).values():
-                self.seen.update(each.value.decode() for each in records)
-        await consumer.stop()
+        try:
+            while not self._over.is_set():
+                for records in (await consumer.getmany(timeout_ms=500)).values():
+                    self.seen.update(each.value.decode() for each in records)
+        finally:
+            await consumer.stop()
 
 
 class JavaFollower(Follower):
