@@ -222,7 +222,11 @@ class JavaFollower(Follower):
     name = "java"
 
     def send(self) -> None:
-        for told in self._told("VerifiableProducer", "--throughput", "20", "--acks", "-1", stop=self._quiet):
+        settings = self.folder / "producer.properties"
+        settings.write_text("retries=2147483647\nenable.idempotence=true\ndelivery.timeout.ms=180000\n")
+        # By itself, the program does not try again.
+        options = ("--throughput", "20", "--acks", "-1", "--command-config", str(settings))
+        for told in self._told("VerifiableProducer", *options, stop=self._quiet):
             if told["name"] == "producer_send_success":
                 self.acked.append(told["value"])
             elif told["name"] == "producer_send_error":
