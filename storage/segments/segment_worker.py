@@ -55,6 +55,7 @@ class SegmentWorker:
             await self._going.wait()
             await self.wait_idle()
         self._round = asyncio.ensure_future(self._work(everything))
+        self._round.add_done_callback(_take_error)
         await asyncio.shield(self._round)
 
     async def _work(self, everything: bool) -> None:
@@ -99,3 +100,10 @@ class SegmentWorker:
             with suppress(StorageError, SegmentError, OSError):  # the records are still in the log
                 await self._flusher.finish()
         await self._flusher.close()
+
+
+def _take_error(ended: asyncio.Task[None]) -> None:
+    """Who waits for the round gets its error. If nobody does, because the engine stops, asyncio shall not report it
+    later, at any moment: the shard or the segment that failed has been reported."""
+    if not ended.cancelled():
+        ended.exception()
