@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from storage.errors import ShuttingDown, StorageError, TopicNotFound
 from storage.format import ConfigUpdate, Consumer, FrameType, RouterCursor, Segment, TopicDelete
-from storage.log.submission import AppendStep, ControlStep, PersistStep, Step, Unit
+from storage.log.submission import AppendStep, ControlStep, PersistStep, Unit
 from storage.state import Catalog, Log, Topic
 
 if TYPE_CHECKING:
@@ -76,11 +76,6 @@ def apply_unit(catalog: Catalog, unit: Unit, lsn: int, end_lsn: int, entry: int 
     elif topic_id == 0 and any(isinstance(step, ControlStep) and step.type == FrameType.STATE for step in unit.steps):
         catalog.states.applied_lsn = end_lsn
     return removed
-
-
-def _is_cursor(step: Step) -> bool:
-    """Whether it only moves a cursor: nobody waits for that, and cursors may move at every read."""
-    return isinstance(step, ControlStep) and isinstance(step.value, Consumer) and step.value.event == "cursor"
 
 
 class Publisher:
@@ -149,7 +144,10 @@ class Publisher:
                 self._cache.add(topic.log, step.first_seq, payload, step.offset)  # no longer the only copy
         if unit.steps:
             first = unit.steps[0]
-            if isinstance(first, AppendStep) or not _is_cursor(first):
+            # Nobody waits for a cursor to move, and cursors may move at every read.
+            if not (
+                isinstance(first, ControlStep) and isinstance(first.value, Consumer) and first.value.event == "cursor"
+            ):
                 self._to_wake[first.topic_id] = None
         return removed
 

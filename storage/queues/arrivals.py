@@ -185,15 +185,16 @@ class Arrivals:
     # -- asking ------------------------------------------------------------------------------------------------------
 
     async def ask(self) -> None:
-        """Ask about copies without a message for a round, and forget those whose moves are over."""
-        neighbours, catalog = self._logs.neighbours, self._logs.catalog
-        if neighbours is None:
-            return
+        """Ask about copies without a message for a round, and forget those whose moves are over.
+
+        Also about those from a topic of this cell that is gone: if it was deleted while they were written, nobody
+        finishes their moves."""
+        catalog = self._logs.catalog
         seen: set[tuple[int, int]] = set()
         due: dict[tuple[int, int], list[int]] = {}
         for topic in [*catalog.by_id.values()]:
             for source_id, seq in topic.log.moves.came if topic.log.moves.came else ():
-                if catalog.is_foreign(source_id):
+                if catalog.is_foreign(source_id) or source_id not in catalog.by_id:
                     seen.add((source_id, seq))
                     if (source_id, seq) in self._before:
                         due.setdefault((topic.topic_id, source_id), []).append(seq)
@@ -203,14 +204,15 @@ class Arrivals:
                 await self._ask_about(dest_id, source_id, seqs[begin : begin + MAX_ASKED])
 
     async def _ask_about(self, dest_id: int, source_id: int, seqs: list[int]) -> None:
-        neighbours = self._logs.neighbours
-        assert neighbours is not None
-        cell = cell_of(source_id)
+        neighbours, cell = self._logs.neighbours, cell_of(source_id)
         asked = {(source_id, seq) for seq in seqs}
         self._asking |= asked
         try:
-            era, still = await neighbours.call(cell, "moves_ask", [source_id, seqs])
-            self._eras.enter(cell, era)
+            if neighbours is not None and self._logs.catalog.is_foreign(source_id):
+                era, still = await neighbours.call(cell, "moves_ask", [source_id, seqs])
+                self._eras.enter(cell, era)
+            else:
+                _, still = await self._ask([source_id, seqs])
         except StorageError:
             self._asking -= asked
             return  # the next round asks again

@@ -28,8 +28,9 @@ from tests.crash.workloads import WORKLOADS
 from tests.support import crash_run, job_run, kept_run, pair_sweep, reader_run, route_run
 from tests.support.bucket_disk import BucketDisk
 from tests.support.cell_pair import CellPair
-from tests.support.crash_run import SMALL, trace
+from tests.support.crash_run import SMALL, CrashPoint, trace
 from tests.support.crash_sweep import SIZES, Size, Sweep
+from tests.support.sim_disk import When
 
 assert segment_workloads  # it registers its own in the table
 
@@ -78,6 +79,11 @@ def test_promises_hold_after_a_failed_call(sweep: Sweep[Any, Any], name: str, si
 
 def jobs(rng: Random) -> move_workloads.Jobs:
     return move_workloads.Jobs(CellPair(rng, move_workloads.OWNERS, options_of(SMALL), disk=BucketDisk))
+
+
+def test_copies_from_a_queue_that_was_deleted_while_they_were_written_are_forgotten() -> None:
+    point = CrashPoint(index=18, when=When.HALF)
+    assert pair_sweep.run_pair(jobs, move_workloads.the_queue_is_deleted, 302469132, 0, point)[0] == []
 
 
 def routed(rng: Random) -> foreign_workloads.Routed:
