@@ -127,8 +127,8 @@ def _ordered(column: pa.Array, kind: str, value: Any) -> pa.Array:
         return _ORDERS[kind](column, _literal(column, value))
     nan = _pc.is_nan(column)
     if _is_nan(value):
-        # NaN is the greatest: nothing is above it, and all others are below.
-        nothing = _pc.and_kleene(nan, False)
+        # NaN is the greatest: nothing is above it, and all others are below. Null stays null.
+        nothing = _pc.and_(nan, False)
         return {GREATER: nothing, GREATER_EQUAL: nan, LESS: _pc.invert(nan), LESS_EQUAL: _pc.invert(nothing)}[kind]
     found = _ORDERS[kind](column, _literal(column, value))
     return _pc.or_(found, nan) if kind in (GREATER, GREATER_EQUAL) else found

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pyspark.sql.datasource import EqualNullSafe, EqualTo, Filter, GreaterThan, In, IsNull, Not, StringContains
 
@@ -77,6 +77,8 @@ def plain(value: Any, kind: str, other: Any) -> bool | None:
     return one >= two if kind == f.GREATER_EQUAL else found[kind]
 
 
+@example(Condition(("x",), f.LESS_EQUAL, NAN, False))
+@example(Condition(("x",), f.GREATER, NAN, True))
 @given(conditions())
 def test_rows_that_stay_are_those_for_which_the_condition_is_true(condition: Condition) -> None:
     kind, values = COLUMNS[condition.path[0]]
