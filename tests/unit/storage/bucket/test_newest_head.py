@@ -11,6 +11,7 @@ from storage.bucket import keys
 from storage.bucket.base import Head, Named, encode_head, newest_head
 from storage.bucket.requests import Get, GetMany, Request, Steps, Unanswered
 from storage.bucket.takeover import Candidate
+from tests.support.bucket_steps import carry_out
 
 CELL = "cell-00"
 OWNER = Candidate("a", "1f" * 16)
@@ -33,12 +34,7 @@ class Trips:
         self.unanswered: set[str] = set()
 
     def run(self, steps: Steps[Any]) -> Any:
-        answer: Any = None
-        try:
-            while True:
-                answer = self._answer(steps.send(answer))
-        except StopIteration as end:
-            return end.value
+        return carry_out(steps, self._answer)
 
     def _answer(self, request: Request) -> Any:
         self.count += 1

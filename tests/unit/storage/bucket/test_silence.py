@@ -9,6 +9,7 @@ from storage.bucket.requests import Create, Get, GetMany, Put, Request, Steps, W
 from storage.bucket.signs import TTL_S
 from storage.bucket.slot import Seal, encode_data, encode_seal
 from storage.bucket.takeover import Candidate, Taken, begin_cell, take_over
+from tests.support.bucket_steps import carry_out
 
 CELL = "cell-00"
 OWNER = Candidate("a", "1f" * 16)
@@ -30,12 +31,7 @@ class SlowStore:
         self.after_first_look: dict[str, bytes] = {}
 
     def run(self, steps: Steps[Any]) -> Any:
-        answer: Any = None
-        try:
-            while True:
-                answer = self._answer(steps.send(answer))
-        except StopIteration as end:
-            return end.value
+        return carry_out(steps, self._answer)
 
     def _answer(self, request: Request) -> Any:
         if isinstance(request, Wait):
