@@ -148,7 +148,7 @@ async def _of_group(call: Call, group_id: str, wanted: list[tuple[str, list[int]
     if error is ErrorCode.NONE:
         error = call.broker.kafka_groups.refusal(group_id)
     if error is not ErrorCode.NONE:
-        return OffsetFetchResponseGroup(group_id=group_id, error_code=error)
+        return OffsetFetchResponseGroup(group_id=group_id, error_code=_code_of_fetch(error))
     topics: dict[str, list[_Found]] = {}
     try:
         if wanted is None:
@@ -159,8 +159,14 @@ async def _of_group(call: Call, group_id: str, wanted: list[tuple[str, list[int]
             async for name, partitions in in_slices(wanted):
                 topics[name] = await _fetch_in(call, group_id, name, partitions)
     except StorageError as error:  # in another cell: an answer without its offsets would reset them
-        return OffsetFetchResponseGroup(group_id=group_id, error_code=code_of_commit(error))
+        return OffsetFetchResponseGroup(group_id=group_id, error_code=_code_of_fetch(code_of_commit(error)))
     return OffsetFetchResponseGroup(group_id=group_id, topics=[_topic(name, found) for name, found in topics.items()])
+
+
+def _code_of_fetch(code: ErrorCode) -> ErrorCode:
+    """The code for a group whose offsets another cell has, which is away. This is the right coordinator all the same.
+    For COORDINATOR_NOT_AVAILABLE, librdkafka looks for another one, finds this one, and never asks again."""
+    return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if code is ErrorCode.COORDINATOR_NOT_AVAILABLE else code
 
 
 #: A partition, its commit, and an error.
