@@ -6,7 +6,8 @@ A link carries frames: a length of 4 bytes (big endian) and so many bytes. The l
 while the other one goes on: TLS cannot say that. A link that ends without it was broken off, and so is then the
 connection at the other end.
 
-Nothing is collected: what arrives is written at once, and while one side does not read, the other one is not read.
+Nothing is collected: what arrives is written at once, and while one side does not read, the other one is not read. What
+arrives before the other connection is there waits for it.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _PROBE_AFTER_S, _PROBE_EVERY_S, _PROBES = 5, 3, 3
 class Side(asyncio.Protocol):
     """One of the two connections. `other` is None until both are there."""
 
-    __slots__ = ("_is_held", "is_full", "other", "received_end", "sent_end", "transport")
+    __slots__ = ("_early", "_is_held", "is_full", "other", "received_end", "sent_end", "transport")
 
     def __init__(self) -> None:
         self.transport: Any = None
@@ -40,6 +41,8 @@ class Side(asyncio.Protocol):
         self.received_end = self.sent_end = False
         #: More bytes wait to be sent than may; and nothing is read, because the other side is full or not there.
         self.is_full = self._is_held = False
+        #: What arrived before the other connection was there.
+        self._early = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport
@@ -58,6 +61,24 @@ class Side(asyncio.Protocol):
 
     def lost(self) -> None:
         """The connection has ended."""
+
+    def data_received(self, data: bytes) -> None:
+        if self.other is not None:
+            self.receive(data)
+        elif not self.transport.is_closing():
+            # uvloop begins to read behind `connection_made`, also if that has said not to.
+            self._early += data
+            self.transport.pause_reading()
+
+    def receive_early(self) -> None:
+        """Pass on what arrived before the other connection was there."""
+        data, self._early = self._early, b""
+        if data:
+            self.receive(data)
+
+    def receive(self, data: bytes) -> None:
+        """Pass on bytes that arrived."""
+        raise AssertionError
 
     def pause_writing(self) -> None:
         self.is_full = True
@@ -106,7 +127,7 @@ class Local(Side):
 
     __slots__ = ()
 
-    def data_received(self, data: bytes) -> None:
+    def receive(self, data: bytes) -> None:
         if self.other is not None:
             self.other.send(data)
 
@@ -150,7 +171,7 @@ class Link(Side):
         ):
             connection.setsockopt(level, option, value)
 
-    def data_received(self, data: bytes) -> None:
+    def receive(self, data: bytes) -> None:
         self._count(len(data), 0)
         at, view = 0, memoryview(data)
         if self._start:
@@ -189,6 +210,11 @@ class Link(Side):
 def pair(one: Side, two: Side) -> None:
     """Pass on what either receives to the other, from now on."""
     one.other, two.other = two, one
+    for side in (one, two):
+        side.receive_early()
+    for side in (one, two):
+        if side.received_end:
+            side.ended()
     for side, other in ((one, two), (two, one)):
         if not other.is_full:
             side.go_on()
