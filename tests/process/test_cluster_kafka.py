@@ -115,8 +115,11 @@ def moved(cluster: Cluster, cell: int) -> None:
     """Move the cell to another node, and return when it is there."""
     at = node_of(cluster, cell)
     to = next(each for each in cluster.nodes if each is not at)
-    ask_node(at, "PUT", f"/v0/cluster/cells/{cell}/node", {"node": to.name})
     deadline = time.monotonic() + PATIENCE_S
+    # A node that has just started is not known to all others yet.
+    while "plan" not in (told := ask_node(at, "PUT", f"/v0/cluster/cells/{cell}/node", {"node": to.name})):
+        assert time.monotonic() < deadline, told
+        time.sleep(0.1)
     while node_of(cluster, cell) is not to:
         assert time.monotonic() < deadline, f"cell {cell} stays at {at.name}"
         time.sleep(0.1)
