@@ -110,7 +110,7 @@ from storage.segments import (
     collect_segments,
     view_of,
 )
-from storage.segments.tiering import ColdStore, open_tier
+from storage.segments.tiering import ColdStore, Tier, open_tier
 from storage.segments.tiering.relocator import Relocator
 from storage.snapshot import Snapshotter
 from storage.state import Catalog, Topic
@@ -143,8 +143,9 @@ class Engine:
         clock: Clock | None = None,
         threaded: bool = True,
         cold: ColdStore | None = None,
+        tier: Tier | None = None,
     ) -> None:
-        """`cold`: the cold tier to use instead of `options.cold_dir`."""
+        """`cold`: the store of the cold tier, instead of `options.cold_dir`. `tier`: the cold tier itself."""
         self.options = options or Options()
         self.runtime = runtime = Runtime(path, self.options, fs=fs, clock=clock, threaded=threaded)
         self.path: str = runtime.path
@@ -166,6 +167,7 @@ class Engine:
         self.submit_controls = logs.submit_controls
         self.submit_unit = logs.submit_unit
         self._cold_store = cold
+        self._tier = tier
         self._lock: Lock | None = None
         self._directories: list[str] = []
         self.cluster_id = ""
@@ -306,6 +308,7 @@ class Engine:
         previous, boot = LockText.parse(self._lock.previous()), self.fs.boot_id()
         trusted = self.options.trust_page_cache and bool(boot) and previous.boot == boot
         loaded = load_snapshots(self.fs, self.path)
+        tier = self._tier or open_tier(self._cold_store, self.options, self.fs, self.path, self.cluster_id)
         recorded = recorded_shards(self.fs, self.path, found.shards, loaded)
         shards = self.options.wal_shards or recorded
         trust = ShardTrust(recorded) if copied else ShardTrust(recorded, previous.ends if trusted else None)
@@ -322,7 +325,7 @@ class Engine:
             before_truncating=self._note,
             now_ms=self.runtime.now_from,
             progress=self._set_progress,
-            cold=open_tier(self._cold_store, self.options, self.fs, self.path, self.cluster_id),
+            cold=tier,
             unpacked=copied or self.options.plain_segments,
         )
         if is_due(self.fs, self.path, found.shards, loaded, shards):
@@ -487,7 +490,7 @@ class Engine:
         start("expiry", options.expiry_interval_ms / 1000, self.expiry.tick)
         start("snapshot", min(1.0, options.snapshot_interval_ms / 1000), self.snapshotter.tick)
         start("upkeep", options.checkpoint_interval_ms / 1000, self.segment_worker.tick)
-        if self.store.cold is not None:
+        if self.moves_segments:
             start("relocator", options.checkpoint_interval_ms / 1000, self.relocator.tick)
 
     @property
@@ -499,6 +502,11 @@ class Engine:
     def closing(self) -> bool:
         """Whether the engine has begun to stop."""
         return self.logs.closing
+
+    @property
+    def moves_segments(self) -> bool:
+        """Whether sealed segments move to a cold tier."""
+        return self.store.cold is not None and self.store.cold.is_open
 
     @property
     def fs(self) -> FileSystem:

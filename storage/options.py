@@ -110,7 +110,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Deletions wait this long to be flagged in a segment's files: a segment that is empty by then is just removed. The
     default of a broker is 10 s; that of an engine is 0, so that nothing waits when it is closed."""
     cold_dir: str = ""
-    """The cold tier, which sealed segments move to, oldest first: a path or a URL (s3://, gs://, az://); "" = none."""
+    """The cold tier, which sealed segments move to, oldest first: a path or a URL (s3://, gs://, az://); "" = none.
+    `storage.bucket.IN_BUCKET`, for a cell in a bucket: older ones have no copy in the data directory."""
+    make_hot: bool = False
+    """A start finds the .data of all cold segments in the data directory, and takes them as hot ones."""
     cold_threads: int = 4
     """Threads that wait for the cold store, at least 2: one moves segments, the others serve reads."""
     cold_timeout_s: float = 30.0

@@ -20,7 +20,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, Pydanti
 from broker.auth import Keys, keys, parse_hosts, parse_origins
 from broker.settings.environment import PREFIX, ignored, is_injected
 from broker.settings.storage_settings import Count, StorageSettings
-from storage.bucket import parse_location
+from storage.bucket import IN_BUCKET, parse_location
 
 MIB = 1 << 20
 MAX_NODE_NAME = 64
@@ -348,9 +348,12 @@ class Settings(StorageSettings):
     def _cluster_is_whole(self) -> Settings:
         if self.cluster_url is not None and self.cells > 1:
             raise ValueError("TOPICS_CELLS is set with TOPICS_CLUSTER_URL: the cluster knows its number of cells")
-        if self.cluster_url is not None and self.cold_dir:
+        if self.cluster_url is not None and self.cold_dir not in ("", IN_BUCKET):
             # A process that is not the owner any more could still replace an index there, and undo deletions.
-            raise ValueError("TOPICS_COLD_DIR is set with TOPICS_CLUSTER_URL: cells in a bucket have no cold tier")
+            raise ValueError(
+                f"TOPICS_COLD_DIR is {self.cold_dir!r} with TOPICS_CLUSTER_URL: it can be {IN_BUCKET!r} or empty, "
+                "since older segments are in the bucket of the cluster anyway"
+            )
         has_tls = self.cluster_secret is not None or self.cluster_cert is not None
         if self.cluster_url is not None and not has_tls and not is_loopback(self.cluster_host):
             raise ValueError(

@@ -17,7 +17,9 @@ from storage.records import MAX_CELLS
 _OPTIONS = Options()
 
 #: Options that depend on what the process is.
-_NOT_SET_HERE = frozenset({"cell", "put_interval_ms", "slot_lag_ms", "sync_leases", "plain_segments", "new_epochs"})
+_NOT_SET_HERE = frozenset(
+    {"cell", "put_interval_ms", "slot_lag_ms", "sync_leases", "plain_segments", "new_epochs", "make_hot"}
+)
 
 Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(ge=1)]
@@ -159,7 +161,8 @@ class StorageSettings(BaseSettings):
     )
     cold_dir: str = Field(
         _OPTIONS.cold_dir,
-        description="Cold tier, which older segments move to: a path, or s3://, gs://, az://; empty = none.",
+        description="Cold tier, which older segments move to: a path, or s3://, gs://, az://; in a cluster `bucket`, "
+        "its own; empty = none.",
     )
     cold_threads: Annotated[int, Field(ge=2, le=256)] = Field(
         _OPTIONS.cold_threads, description="Threads for requests to the cold tier; one of them moves segments."

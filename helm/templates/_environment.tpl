@@ -86,6 +86,7 @@
 {{- $_ := set $all "TOPICS_CELL_PORTS" (include "topics.cellPort" .) -}}
 {{- end -}}
 {{- if .Values.store.bucket -}}
+{{- $_ := set $all "TOPICS_COLD_DIR" (ternary "bucket" "" .Values.store.cache.recentOnly) -}}
 {{- $_ := set $all "TOPICS_CLUSTER_URL" .Values.store.bucket -}}
 {{- $_ := set $all "TOPICS_CLUSTER_HOST" .Values.listenAddress -}}
 {{- $_ := set $all "TOPICS_CLUSTER_PORT" (include "topics.clusterPort" .) -}}

@@ -16,7 +16,7 @@
 {{- fail (printf "store.cells is %d, but replicaCount is %d: a node without a cell has nothing to do." (int .Values.store.cells) (int .Values.replicaCount)) -}}
 {{- end -}}
 {{- if or .Values.cold.url .Values.cold.existingClaim -}}
-{{- fail "cold is set with store.bucket: a cluster has no cold tier, all its data is in the bucket." -}}
+{{- fail "cold is set with store.bucket: the cold tier of a cluster is its bucket: store.cache.recentOnly says whether nodes have only newer segments." -}}
 {{- end -}}
 {{- if .Values.persistence.existingClaim -}}
 {{- fail "persistence.existingClaim is set with store.bucket: the nodes of a cluster cannot share a volume, and need none." -}}

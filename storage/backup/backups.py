@@ -12,6 +12,7 @@ from storage.backup.taking import BackupSource, Summary, Taking
 from storage.backup.taking import Target as TakingTarget
 from storage.backup.target import Target
 from storage.errors import LimitReached
+from storage.segments.tiering import NamedTier
 
 
 class Backups:
@@ -50,7 +51,7 @@ class Backups:
         """Back up everything as of one instant; durable on return. Writers do not wait for it.
 
         Earlier backups in the directory stay valid, whatever happens. `at_instant` is called on the loop at the
-        instant. Cold segments are referred to, or copied with `include_cold`.
+        instant. Cold segments are referred to, or copied with `include_cold`, and if the tier is the bucket of a cell.
 
         Raises BackupRefused (nothing was changed), BackupFailed, LimitReached during another backup, ShuttingDown,
         StorageFailed when a shard of the log has stopped.
@@ -63,6 +64,8 @@ class Backups:
         if self._taking is not None:
             raise LimitReached("A backup is in progress; only one can run at a time.", limit="backups", max=1)
         runtime, cluster_id = self._logs.runtime, self._source.cluster_id()
+        # What a cell in a bucket has stored is deleted when its bases do not name it any more.
+        include_cold = include_cold or isinstance(self._source.segments.store.cold, NamedTier)
         taking = Taking(
             self._source,
             lambda going: Target(runtime.fs, path, cluster_id, going),
@@ -77,7 +80,7 @@ class Backups:
     async def take_base(
         self, make_target: Callable[[Going], TakingTarget], *, clean: bool = False
     ) -> tuple[list[int], list[int]]:
-        """Put everything but the log and cold segments into a target, durable on return. Raises as `take`.
+        """Put everything but the log into a target, durable on return. Raises as `take`.
 
         `clean`: the engine stops, and this is its last snapshot: see `Engine.close`.
         Returns LSNs for each shard: where the log must be replayed from, and the instant that the segments are as of.
@@ -88,7 +91,7 @@ class Backups:
         if self._taking is not None:
             raise LimitReached("A backup is in progress; only one can run at a time.", limit="backups", max=1)
         taking = Taking(
-            self._source, make_target, include_cold=False, at_instant=lambda: None, with_log=False, clean=clean
+            self._source, make_target, include_cold=True, at_instant=lambda: None, with_log=False, clean=clean
         )
         await self._run(taking)
         return taking.redo, taking.ends

@@ -14,7 +14,8 @@ All keys are new in each base, with two exceptions: a segment that an earlier ba
 keeps its key there, and so does a chunk with the same bytes. (Deletions may differ: the .idx of each base has them.) So
 a base costs what is new, and no more than a chunk for each file that goes on.
 
-Cold tiers and packed segments are not supported.
+Cold segments are named like others, and are not read: an earlier base has stored them (`NamedTier`). Packed segments
+are not supported.
 Source: docs/reference/bucket.md.
 """
 
@@ -26,7 +27,7 @@ from contextlib import closing
 from functools import lru_cache, partial
 from hashlib import blake2b
 from operator import attrgetter
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 from xxhash import xxh3_64_hexdigest
@@ -42,6 +43,7 @@ from storage.bucket import Body, Named, lay_out
 from storage.log import position
 from storage.platform import FileSystem, ensure_dir, layout, read_laid_out, replace_file, write_laid_out, write_whole
 from storage.segments import SegmentId, names
+from storage.segments.tiering import NamedObject
 
 PART_BYTES: Final = 8 << 20
 CONTENT: Final = "content"
@@ -201,6 +203,11 @@ class BaseTarget:
             checksum=f"{named.checksum:016x}",
         )
 
+    def segments(self) -> dict[SegmentId, NamedObject]:
+        """The objects of the sealed segments that the base names."""
+        keys = {id: f"{self._cell}/{each.file}" for id, each in self.shared.items()}
+        return {id: NamedObject(key, self.named[key].size) for id, key in keys.items() if key in self.named}
+
     def commit(self, manifest: Manifest) -> int:
         if self._part:
             self._put_part(len(self._part))
@@ -223,20 +230,21 @@ def lay_out_base(
     instant: tuple[int, int],
     *,
     install: Callable[[Named, str], bool] = lambda _named, _path: False,
+    leave_cold: bool = False,
 ) -> None:
     """Make the empty directory `root` the state of a base with the log after it. Durable on return.
 
     `named`: the objects of the base; FORMAT alone for the first base of a cell. `log`: the slots from its redo slot on.
     `redo` and `instant`: file and offset of the log where recovery begins, and those that the segments are as of. What
     the log says about segments behind that is about files that nobody has: their records are still in the log.
-    `install`: moves the bytes of an object to a path, if they are here, and says whether it did. Raises BackupDamaged,
-    OSError.
+    `install`: moves the bytes of an object to a path, if they are here, and says whether it did. `leave_cold`: without
+    the .data of cold segments; otherwise they are to be made hot (`Options.make_hot`). Raises BackupDamaged, OSError.
     """
     by_key = {each.key: each for each in named}
     content = _content(by_key)
     ensure_dir(fs, root)
     if content is not None:
-        _BaseFiles(fs, root, cell, objects, by_key, content).run(install)
+        _BaseFiles(fs, root, cell, objects, by_key, content).run(install, leave_cold=leave_cold)
     else:
         [format] = by_key.values()
         replace_file(fs, root, layout.FORMAT, objects.get(format))
@@ -270,7 +278,7 @@ def copy_of_base(
     for path, extents in base.extents().items():
         for each in extents:
             made.add(path, each)
-    for id, each in base.sealed():
+    for id, each, _ in base.sealed():
         made.add(files.data_path(id), Extent(0, each.size, partial(_ranged, read_at, each.key)))
     return Copy(made, root, partial(_index_in, made, root), lambda: None)
 
@@ -303,16 +311,32 @@ def _index_in(fs: FileSystem, root: str, path: str) -> bytes:
         return file.pread(file.size(), 0)
 
 
-def segments_of(cell: str, named: Iterable[Named], objects: Readable) -> list[tuple[SegmentId, Named]]:
-    """The sealed segments of a base, and the objects with their .data. `named`: its objects. Raises OSError."""
+class Sealed(NamedTuple):
+    """A sealed segment of a base, and the object with its .data."""
+
+    id: SegmentId
+    named: Named
+    cold: bool
+
+
+def segments_of(cell: str, named: Iterable[Named], objects: Readable) -> list[Sealed]:
+    """The sealed segments of a base. `named`: its objects. Raises OSError."""
     by_key = {each.key: each for each in named}
     content = _content(by_key)
     if content is None:
         return []
     try:
-        return [(each.id, by_key[f"{cell}/{each.file}"]) for each in files.decode(objects.get(content)).shared]
+        return _sealed(cell, files.decode(objects.get(content)), by_key)
     except (msgspec.DecodeError, KeyError) as error:
         raise OSError(errno.EIO, f"{content.key} is damaged") from error
+
+
+def _sealed(cell: str, manifest: Manifest, by_key: Mapping[str, Named]) -> list[Sealed]:
+    cold = {tuple(each) for each in manifest.cold}
+    return [
+        Sealed(each.id, by_key[f"{cell}/{each.file}"], (each.topic_id, each.first_seq) in cold)
+        for each in manifest.shared
+    ]
 
 
 def _content(by_key: Mapping[str, Named]) -> Named | None:
@@ -353,11 +377,10 @@ class _BaseFiles:
             each.sort(key=attrgetter("begin"))
         return found
 
-    def sealed(self) -> list[tuple[SegmentId, Named]]:
-        """The sealed segments, and the objects with their .data."""
-        return [(each.id, self._named[f"{self._cell}/{each.file}"]) for each in self._manifest.shared]
+    def sealed(self) -> list[Sealed]:
+        return _sealed(self._cell, self._manifest, self._named)
 
-    def run(self, install: Callable[[Named, str], bool]) -> None:
+    def run(self, install: Callable[[Named, str], bool], *, leave_cold: bool) -> None:
         new = NewFiles(self._fs, self._root, self._index)
         extents = self.extents()
         for path, found in extents.items():
@@ -373,7 +396,9 @@ class _BaseFiles:
                 if (id := segment_of(path)) is not None:
                     new.flag(file, id)
                 file.sync()
-        for id, named in self.sealed():
+        for id, named, cold in self.sealed():
+            if cold and leave_cold:
+                continue
             path = names.path(self._root, id, names.DATA)
             new.make_folder(path)
             installed = install(named, path)

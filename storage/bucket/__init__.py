@@ -24,7 +24,7 @@ from storage.bucket.checks import ClockWrong, StoreBroken, check_clock, check_sl
 from storage.bucket.cluster import FORMATS, Cluster, NoCluster, found, read_cluster, read_record, revise
 from storage.bucket.driver import Bucket, Driver, open_bucket
 from storage.bucket.keys import sign
-from storage.bucket.location import Location, open_location, parse_location
+from storage.bucket.location import IN_BUCKET, Location, open_location, parse_location
 from storage.bucket.log_file import Body, SlotFileSystem, lay_out
 from storage.bucket.probe import StoreRefused, probe
 from storage.bucket.quiet import signs_of_life
@@ -33,6 +33,7 @@ from storage.bucket.requests import (
     Unanswered,
     delete,
     get_patiently,
+    get_range_patiently,
     names_patiently,
     stat_patiently,
 )
@@ -45,6 +46,7 @@ from storage.bucket.times import SECONDS, RequestTimes
 __all__ = [
     "ANYONE",
     "FORMATS",
+    "IN_BUCKET",
     "SECONDS",
     "TTL_S",
     "Base",
@@ -84,6 +86,7 @@ __all__ = [
     "forget_signs",
     "found",
     "get_patiently",
+    "get_range_patiently",
     "head_of",
     "keys",
     "lay_out",

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from storage.bucket.reasons import reason
-from storage.bucket.requests import Create, Delete, Get, GetMany, Names, Put, Request, Stat, Unanswered, Wait
+from storage.bucket.requests import Create, Delete, Get, GetMany, GetRange, Names, Put, Request, Stat, Unanswered, Wait
 from storage.bucket.times import RequestTimes
 from storage.platform import Clock
 
@@ -39,6 +39,8 @@ class Bucket(Protocol):
     def create(self, key: str, data: bytes) -> bool: ...
 
     def get(self, key: str) -> bytes | None: ...
+
+    def get_range(self, key: str, offset: int, size: int) -> bytes | None: ...
 
     def put(self, key: str, data: bytes) -> None: ...
 
@@ -101,6 +103,8 @@ class Driver:
                 return self._timed("get", lambda: self.bucket.get(key))
             case GetMany(several):
                 return list(self._pool.map(self._get_or_error, several))
+            case GetRange(key, offset, size):
+                return self._timed("get", lambda: self.bucket.get_range(key, offset, size))
             case Put(key, data):
                 return self._timed("put", lambda: self.bucket.put(key, data))
             case Delete(several):
@@ -149,6 +153,16 @@ class RemoteBucket:
             return bytes(self._remote.get(key).bytes())
         except FileNotFoundError as error:
             if "Bucket" in str(error):  # NoSuchBucket says nothing about an object
+                raise _unanswered(error) from None
+            return None
+        except Exception as error:
+            raise _unanswered(error) from None
+
+    def get_range(self, key: str, offset: int, size: int) -> bytes | None:
+        try:
+            return bytes(self._remote.get_range(key, start=offset, length=size))
+        except FileNotFoundError as error:
+            if "Bucket" in str(error):
                 raise _unanswered(error) from None
             return None
         except Exception as error:

@@ -12,6 +12,8 @@ from storage.bucket.driver import TIMEOUT_S, RemoteBucket, open_bucket
 from storage.errors import OpenError
 
 SCHEMES: Final = ("s3", "gs", "az")
+#: As `Options.cold_dir` of a cell in a bucket: older segments are there alone.
+IN_BUCKET: Final = "bucket"
 
 
 class Location(msgspec.Struct, frozen=True):

@@ -1,7 +1,7 @@
 """The requests of a cell to an object store, as values: the protocol decides, and other code sends them.
 
     Create   a new object, or the answer that one of that name exists
-    Get      an object, several of them (`GetMany`), or that there is none
+    Get      an object, several of them (`GetMany`), some bytes of one (`GetRange`), or that there is none
     Put      an object that replaces another: signs of life only
     Delete   objects; missing ones are fine
     Stat     when an object was stored last, by the store's clock
@@ -41,6 +41,14 @@ class GetMany(NamedTuple):
     keys: tuple[str, ...]
 
 
+class GetRange(NamedTuple):
+    """Up to `size` bytes from `offset`; fewer at the end of the object."""
+
+    key: str
+    offset: int
+    size: int
+
+
 class Put(NamedTuple):
     key: str
     data: bytes
@@ -66,7 +74,7 @@ class Wait(NamedTuple):
     seconds: float
 
 
-Request: TypeAlias = Create | Get | GetMany | Put | Delete | Stat | Names | Wait
+Request: TypeAlias = Create | Get | GetMany | GetRange | Put | Delete | Stat | Names | Wait
 Steps: TypeAlias = Generator[Request, Any, T]
 
 
@@ -111,6 +119,10 @@ def get_patiently(key: str, for_s: float = 30.0) -> Steps[bytes | None]:
     return (yield from patiently(Get(key), (yield from now()) + for_s))
 
 
+def get_range_patiently(key: str, offset: int, size: int, for_s: float) -> Steps[bytes | None]:
+    return (yield from patiently(GetRange(key, offset, size), (yield from now()) + for_s))
+
+
 def stat_patiently(key: str, for_s: float = 30.0) -> Steps[float | None]:
     return (yield from patiently(Stat(key), (yield from now()) + for_s))
 
@@ -120,7 +132,7 @@ def names_patiently(prefix: str, for_s: float = 30.0) -> Steps[list[str]]:
 
 
 def patiently(
-    request: Create | Get | GetMany | Put | Delete | Stat | Names, until: float, pause_s: float = 0.1
+    request: Create | Get | GetMany | GetRange | Put | Delete | Stat | Names, until: float, pause_s: float = 0.1
 ) -> Steps[Any]:
     """The answer, with repeated requests until the clock reaches `until`. Raises Unanswered then.
 

@@ -122,7 +122,7 @@ async def _make(fs: FileSystem, folder: str, cell: Stopped, cells: int, objects:
     # Only a cell in a bucket begins its log in the middle of a file, and has no packed segments. A start with another
     # number of shards lays the log out anew, from the start of a file.
     for shards in (2, 1):
-        options = Options(cell=cell.cell, cells=cells, plain_segments=True, wal_shards=shards)
+        options = Options(cell=cell.cell, cells=cells, plain_segments=True, make_hot=True, wal_shards=shards)
         async with Engine.open(folder, options, fs=fs):
             pass
 

@@ -23,7 +23,7 @@ from typing import Final
 
 import msgspec
 
-from storage.backup.bases import Readable, lay_out_base, segments_of
+from storage.backup.bases import Readable, Sealed, lay_out_base, segments_of
 from storage.backup.restoring import empty_directory, remove_tree
 from storage.bucket import Base, Body, Head, Named, Taken
 from storage.errors import AlreadyLocked
@@ -72,7 +72,7 @@ class LocalDirectory:
         #: Keys of objects whose bytes are in a file of `.cache`.
         self._cached: dict[str, str] = {}
         #: What `segments_of` said about the last base.
-        self._segments: tuple[Head, list[tuple[SegmentId, Named]]] | None = None
+        self._segments: tuple[Head, list[Sealed]] | None = None
 
     def lock(self) -> bool:
         """Whether this process holds the directory from now on. False: another one does."""
@@ -147,12 +147,13 @@ class LocalDirectory:
         """Keep the files of segments that are as the base has them. The directory is not used any more."""
         with suppress(FileNotFoundError):
             self._fs.unlink(layout.join(self.root, NOTE))
-        for id, named in self._segments_of(base, objects):
-            if named.key not in self._cached and self._has(id, named):
+        for id, named, cold in self.segments_of(base, objects):
+            if not cold and named.key not in self._cached and self._has(id, named):
                 ensure_dir(self._fs, self._cache)
                 self._fs.rename(names.path(self.root, id, names.DATA), self._add(named))
 
-    def _segments_of(self, base: Base, objects: Readable) -> list[tuple[SegmentId, Named]]:
+    def segments_of(self, base: Base, objects: Readable) -> list[Sealed]:
+        """The sealed segments of a base. Raises OSError."""
         if self._segments is None or self._segments[0] != base.head:
             self._segments = base.head, segments_of(self._cell, base.manifest.objects, objects)
         return self._segments[1]
@@ -167,8 +168,9 @@ class LocalDirectory:
 
     def fetch(self, base: Base, objects: Readable, stopped: Callable[[], bool] = lambda: False) -> None:
         """Fetch what a directory made of that base needs, and is not here, until `stopped`. Raises OSError."""
-        own = {named.key for id, named in self._segments_of(base, objects) if self._has(id, named)}
-        missing = [each for each in base.manifest.objects if each.key not in self._cached and each.key not in own]
+        segments = self.segments_of(base, objects)
+        here = {named.key for id, named, cold in segments if cold or self._has(id, named)} | self._cached.keys()
+        missing = [each for each in base.manifest.objects if each.key not in here]
         if missing:
             ensure_dir(self._fs, self._cache)
         with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="segments") as pool:
@@ -215,6 +217,7 @@ class LocalDirectory:
             manifest.log_from,
             manifest.instant,
             install=self._install,
+            leave_cold=True,
         )
         if self._fs.is_dir(self._cache):
             remove_tree(self._fs, self._cache)

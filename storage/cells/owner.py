@@ -37,6 +37,7 @@ import structlog
 from storage.backup.bases import BaseTarget
 from storage.bucket import (
     ANYONE,
+    IN_BUCKET,
     TTL_S,
     Base,
     BaseMissing,
@@ -66,6 +67,7 @@ from storage.bucket import (
     delete,
     forget_signs,
     get_patiently,
+    get_range_patiently,
     newest_head,
     put_base,
     put_object,
@@ -83,6 +85,7 @@ from storage.log import split
 from storage.options import Options
 from storage.platform import Clock, PosixFileSystem, SystemClock, UnsyncedFileSystem, new_format
 from storage.segments import SegmentError
+from storage.segments.tiering import ColdMissing, ColdUnavailable, NamedObject, NamedTier
 from storage.telemetry import Family
 
 _log = structlog.get_logger("storage")
@@ -185,8 +188,12 @@ class CellOwner:
         #: How far the wall clock is ahead of the store's, at the last comparison.
         self.clock_off_s = 0.0
         options = options or Options()
+        #: Segments that are only in the bucket. More become so if `Options.cold_dir` says it.
+        self._tier = NamedTier(self._read_cold, is_open=options.cold_dir == IN_BUCKET)
+        self._cold_timeout_s = options.cold_timeout_s
         wanted = msgspec.structs.replace(
             options,
+            cold_dir="",
             wal_shards=1,
             segment_pack_bytes=0,
             put_interval_ms=PUT_INTERVAL_MS if options.put_interval_ms is None else options.put_interval_ms,
@@ -194,7 +201,7 @@ class CellOwner:
             plain_segments=True,
         )
         files = SlotFileSystem(UnsyncedFileSystem(), root, self)
-        self.engine = Engine(root, wanted, fs=files, clock=self._clock)
+        self.engine = Engine(root, wanted, fs=files, clock=self._clock, tier=self._tier)
 
     async def start(self, *, wait: bool = True) -> bool:
         """Become the owner of a cell that was begun, and start its engine. False: its owner is alive (without `wait`).
@@ -298,6 +305,22 @@ class CellOwner:
         self._tail = self._directory.tail_behind(taken)
         if self._tail is None:
             self._directory.make(taken, self._objects)
+        self._name_segments(taken.base)
+
+    def _name_segments(self, base: Base) -> None:
+        """Read cold segments from the objects of this base."""
+        segments = self._directory.segments_of(base, self._objects)
+        self._tier.name({id: NamedObject(named.key, named.size) for id, named, _ in segments})
+
+    def _read_cold(self, key: str, offset: int, size: int) -> bytes:
+        """As `storage.segments.tiering.NamedTier` wants it."""
+        try:
+            data = self._driver.run(get_range_patiently(key, offset, size, self._cold_timeout_s))
+        except Unanswered as error:
+            raise ColdUnavailable(key, str(error)) from None
+        if data is None:
+            raise ColdMissing(key)
+        return data
 
     def _put_rest(self) -> None:
         """The end of the log that the process before has left in the directory, unless a write came first."""
@@ -477,6 +500,9 @@ class CellOwner:
         except BaseTaken as error:
             base = await asyncio.to_thread(self._driver.run, self._found(error))
             redo = base.head.redo
+            await asyncio.to_thread(self._name_segments, base)
+        else:
+            self._tier.name(made[0].segments())
         with self._facts_lock:
             self._base = base
             self._behind = [each for each in self._behind if each[0] >= redo]

@@ -148,7 +148,9 @@ class ClusterCopies:
             before = [each for each in read_laid_out(fs, root) if each.stop > position(*manifest.log_from)]
             write_laid_out(fs, root, [*before, range(position(*manifest.instant), end)])
 
-        return StoppedDirectory(copy.fs, root, cell=cell, cells=self._cluster.cells, prepare=prepare, copied=True)
+        return StoppedDirectory(
+            copy.fs, root, cell=cell, cells=self._cluster.cells, prepare=prepare, copied=True, make_hot=True
+        )
 
     def open(self, root: str) -> Copy:
         """The base of that name, without the log behind it. Raises FileNotFoundError if it was deleted; OSError."""

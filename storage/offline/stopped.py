@@ -127,7 +127,8 @@ class StoppedDirectory:
     """One engine. Raises on opening what a start would raise: NotFound errors, OpenError, DataError, OSError.
 
     `cell`, `cells`: the number of the cell, and how many its set has. `prepare` is called with the file system before
-    recovery, and changes what recovery finds. `copied`: it is the copy of a directory whose log went on.
+    recovery, and changes what recovery finds. `copied`: it is the copy of a directory whose log went on. `make_hot`: it
+    has the .data of cold segments, too.
     """
 
     def __init__(
@@ -140,11 +141,12 @@ class StoppedDirectory:
         cells: int = 1,
         prepare: Callable[[FileSystem], None] = lambda _: None,
         copied: bool = False,
+        make_hot: bool = False,
     ) -> None:
         self._overlay = OverlayFileSystem(fs)
         prepare(self._overlay)
         # One process: others would not see the overlay.
-        options = Options(cold_dir=cold_dir, cell=cell, cells=cells)
+        options = Options(cold_dir=cold_dir, cell=cell, cells=cells, make_hot=make_hot)
         self._engine = Engine(root, options, fs=self._overlay, threaded=False)
         # The engine's own recovery, and nothing after it: no writers, no workers.
         self._recovered: Recovered = self._engine._recover(copied=copied)  # pyright: ignore[reportPrivateUsage]

@@ -27,6 +27,9 @@ class TellingBucket:
     def get(self, key: str) -> bytes | None:
         return self._asked(lambda: self._bucket.get(key))
 
+    def get_range(self, key: str, offset: int, size: int) -> bytes | None:
+        return self._asked(lambda: self._bucket.get_range(key, offset, size))
+
     def put(self, key: str, data: bytes) -> None:
         self._asked(lambda: self._bucket.put(key, data))
 

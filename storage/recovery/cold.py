@@ -10,7 +10,7 @@ import contextlib
 from storage.errors import OpenError
 from storage.format import ENTRY_SIZE, idx_entry
 from storage.segments import SegmentCorrupt, SegmentId, SegmentStore, id_of, make_folder, names, replace_file
-from storage.segments.tiering import ColdMissing, ColdUnavailable
+from storage.segments.tiering import ColdMissing, ColdTier, ColdUnavailable
 from storage.segments.tiering.relocation import remove_hot_data
 from storage.state import Segment
 
@@ -39,8 +39,11 @@ def restore_idx(store: SegmentStore, id: SegmentId, count: int) -> None:
 
     Raises SegmentCorrupt when the cold store lacks them too, OpenError when it cannot be read now.
     """
-    assert store.cold is not None
-    path, key = names.path(store.root, id, names.IDX), store.cold.key(id, names.IDX)
+    path = names.path(store.root, id, names.IDX)
+    if not isinstance(store.cold, ColdTier):
+        # A base has an older one. The next owner with an empty directory uses it, and replays the deletions after it.
+        raise SegmentCorrupt(path, 0, "the index of a cold segment is damaged: empty the directory, the bucket has it")
+    key = store.cold.key(id, names.IDX)
     try:
         cold_idx = store.cold.store.get(key)
     except ColdMissing as error:

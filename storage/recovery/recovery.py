@@ -28,9 +28,9 @@ from storage.recovery.replay import Replay
 from storage.recovery.salvage import Salvage
 from storage.recovery.segments import reconcile_segments
 from storage.segments import SegmentStore
-from storage.segments.tiering import ColdTier
+from storage.segments.tiering import Tier
 from storage.snapshot import contents as snapshot
-from storage.state import Catalog, Log, LossRange, reconcile_partitions
+from storage.state import HOT, Catalog, Log, LossRange, reconcile_partitions
 from storage.telemetry import METRICS, Family
 
 _log = structlog.get_logger("storage")
@@ -103,7 +103,7 @@ def recover(
     before_truncating: Callable[[ShardTrust], None] = lambda _: None,
     now_ms: Callable[[int], int],
     progress: Callable[[float], None],
-    cold: ColdTier | None = None,
+    cold: Tier | None = None,
     unpacked: bool = False,
 ) -> Recovered:
     """Rebuild the state.
@@ -141,6 +141,8 @@ def recover(
     clean = came_up and _was_clean(loaded, ends)
     if unpacked:
         _unpack(catalog)
+    if options.make_hot:
+        _make_hot(catalog)
     reconcile_segments(store, catalog, redo, clean=clean)
     catalog.usage.replaying = False
     recovered_ms = now_ms(last_ts)
@@ -165,6 +167,14 @@ def recover(
         report,
         store,
     )
+
+
+def _make_hot(catalog: Catalog) -> None:
+    for topic in catalog.by_id.values():
+        for log in topic.logs:
+            log.section = None
+            for segment in log.held.manifest.segments:
+                segment.tier = HOT
 
 
 def _unpack(catalog: Catalog) -> None:

@@ -18,6 +18,7 @@ from storage.errors import StorageError, WalCorrupt
 from storage.platform import FileSystem, layout
 from storage.recovery.cold import reconcile_cold, restore_idx
 from storage.segments import SegmentCorrupt, SegmentError, SegmentStore, check, id_of, names
+from storage.segments.tiering import ColdTier
 from storage.state import COLD, UNKNOWN, Catalog, Log, Segment, plan
 
 _log = structlog.get_logger("storage")
@@ -41,7 +42,7 @@ def reconcile_segments(store: SegmentStore, catalog: Catalog, redo: list[int], *
     for topic_id in folders:
         if topic_id not in known:
             _set_aside(store.fs, store.root, topic_id)
-    if store.cold is None:  # otherwise the relocator looks for their objects too
+    if not isinstance(store.cold, ColdTier):  # otherwise the relocator looks for their objects too
         catalog.pending_deletes &= folders.keys()
 
 

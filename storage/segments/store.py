@@ -22,7 +22,7 @@ from storage.segments.flips import flip, flip_idx
 from storage.segments.lengths import read_lengths, write_lengths
 from storage.segments.names import SegmentId
 from storage.segments.reader import SegmentReader, SegmentSlice
-from storage.segments.tiering import ColdTier
+from storage.segments.tiering import Tier
 from storage.state import COLD, Details, Segment, Times
 
 _WALK_RECORDS = 4096
@@ -47,7 +47,7 @@ def decode_frame(id: SegmentId, piece: SegmentSlice, entry: Entry) -> SegmentFra
 class SegmentStore:
     """Implements `manifest.Access`, and reads records."""
 
-    def __init__(self, fs: FileSystem, root: str, max_open: int, cold: ColdTier | None = None) -> None:
+    def __init__(self, fs: FileSystem, root: str, max_open: int, cold: Tier | None = None) -> None:
         self.fs = fs
         self.root = root
         self.cold = cold

@@ -15,7 +15,9 @@ import msgspec
 import pytest
 
 from storage import Options
+from storage.segments import names
 from tests.crash import (
+    bucket_cold_workloads,
     consumer_workloads,
     foreign_workloads,
     kept_workloads,
@@ -54,6 +56,7 @@ def in_a_bucket(workloads: dict[str, Any]) -> dict[str, Any]:
 
 
 FAMILIES: dict[str, Sweep[Any, Any]] = {
+    "cold": Sweep(in_a_bucket(bucket_cold_workloads.WORKLOADS), crash_run, points=3, errors=2),
     "records": Sweep(in_a_bucket(WORKLOADS), crash_run, points=3, errors=2),
     "producers": Sweep(in_a_bucket(kept_workloads.WORKLOADS), kept_run, points=2, errors=1),
     "queues": Sweep(in_a_bucket(queue_workloads.WORKLOADS), job_run, points=2, errors=1),
@@ -108,6 +111,12 @@ def test_promises_hold_for_one_workload_of_each_family(family: str) -> None:
     sweep = FAMILIES[family]
     name = sweep.names[0]
     assert sweep.crashes(name, Size.FEW) + sweep.errors(name, Size.FEW) == []
+
+
+@pytest.mark.parametrize("name", bucket_cold_workloads.WORKLOADS)
+def test_the_workloads_move_segments_to_the_bucket(name: str) -> None:
+    calls = trace(in_a_bucket(bucket_cold_workloads.WORKLOADS)[name]).disk.calls
+    assert any(call.op == "unlink" and call.path.endswith(names.DATA) for call in calls)
 
 
 def test_segments_that_are_only_in_a_base_are_read() -> None:

@@ -45,7 +45,7 @@ def test_every_setting_has_its_default_in_an_empty_environment() -> None:
 
 def test_every_option_of_the_engine_is_a_setting() -> None:
     # The supervisor says which cell of its set a process is, and only a cell in a bucket has the others.
-    others = {"cell", "put_interval_ms", "slot_lag_ms", "sync_leases", "plain_segments", "new_epochs"}
+    others = {"cell", "put_interval_ms", "slot_lag_ms", "sync_leases", "plain_segments", "new_epochs", "make_hot"}
     assert {*StorageSettings.model_fields, *others} == {field.name for field in msgspec.structs.fields(Options)}
 
 

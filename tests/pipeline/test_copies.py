@@ -20,7 +20,7 @@ from pipeline.planning import batch_ranges, splits_for
 from pipeline.split_reader import SplitReader
 from pipeline.splits import Split
 from storage import Durability, NewRecord, ReadQuery, TopicConfig
-from storage.bucket import Candidate, parse_location
+from storage.bucket import IN_BUCKET, Candidate, parse_location
 from storage.bucket.driver import open_bucket
 from storage.cells.founding import make_cluster
 from storage.cells.owner import CellOwner
@@ -142,6 +142,11 @@ async def test_cluster_reads_from_its_bucket_while_its_owner_writes(tmp_path: Pa
         await owner.engine.append(TOPIC, [NewRecord(msgspec.Raw(json.dumps({"n": number}).encode()), tag=str(number))])
     await owner.engine.segment_worker.flush_all()
     await owner.put_base()
+    segments = owner.engine.topic(TOPIC).log.held.manifest.segments
+    if owner.engine.moves_segments:
+        while not all(each.tier == "cold" for each in segments if each.sealed):
+            await asyncio.sleep(0.02)
+        await owner.put_base()
     await owner.engine.delete_records(TOPIC, match=TagMatch(b"7"))
     await owner.engine.delete_records(TOPIC, before_seq=3)
     await owner.engine.append(TOPIC, [NewRecord(msgspec.Raw(b"71"))])
@@ -178,15 +183,24 @@ async def test_segments_of_a_cluster_that_were_deleted_since_the_plan_are_planne
 URL = f"s3://{BUCKET}/clusters/read"
 
 
-@pytest.fixture
-async def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[list[CellOwner]]:
-    """A cluster of two cells with their owners."""
+@pytest.fixture(params=["", IN_BUCKET], ids=["hot", "cold"])
+async def cluster(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[list[CellOwner]]:
+    """A cluster of two cells with their owners. Sealed segments have files at the owner, or are in the bucket alone."""
     with s3_server() as endpoint:
         credentials(monkeypatch, endpoint)
         make_cluster(parse_location(URL), 2)
         owners: list[CellOwner] = []
         for cell in range(2):
-            options = Options(segment_max_events=20, checkpoint_interval_ms=20, cell=cell, cells=2)
+            options = Options(
+                segment_max_events=20,
+                checkpoint_interval_ms=20,
+                cold_dir=request.param,
+                hot_retain_segments=0,
+                cell=cell,
+                cells=2,
+            )
             owner = CellOwner(
                 open_bucket("s3", BUCKET, "clusters/read"),
                 f"cell-{cell:02d}",

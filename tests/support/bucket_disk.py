@@ -7,11 +7,12 @@ import itertools
 from typing import Any, NamedTuple, cast
 
 from storage import Engine
-from storage.backup.bases import BaseTarget, lay_out_base
+from storage.backup.bases import BaseTarget, lay_out_base, segments_of
 from storage.bucket.base import Named
 from storage.bucket.log_file import Body, SlotFileSystem
 from storage.log import position, split
 from storage.platform import File, FileSystem, layout
+from storage.segments.tiering import ColdMissing, NamedObject, NamedTier
 from tests.support.crash_session import ROOT
 from tests.support.sim_disk import Loss, SimDisk
 
@@ -41,6 +42,10 @@ class BucketDisk(SimDisk):
         self.objects: dict[str, bytes] = {}
         self.bases: list[Base] = []
         self.make_base = self._make_base
+        self.make_tier = self._make_tier
+        #: The base that the directory was made of.
+        self.made_of: Base | None = None
+        self._tier: NamedTier | None = None
         self._slotted = SlotFileSystem(cast(FileSystem, _Local(self)), ROOT, self)
 
     # -- the bucket --------------------------------------------------------------------------------------------------
@@ -65,6 +70,20 @@ class BucketDisk(SimDisk):
         assert named.fits(data), named
         return data
 
+    def _make_tier(self, is_open: bool) -> NamedTier:
+        """As an owner has it: for a directory that was made of a base, and for one that is used again."""
+        self._tier = NamedTier(self._read, is_open=is_open)
+        base = self.made_of or (self.bases[-1] if self.bases else None)
+        if base is not None:
+            found = segments_of(CELL, base.named, self)
+            self._tier.name({id: NamedObject(named.key, named.size) for id, named, _ in found})
+        return self._tier
+
+    def _read(self, key: str, offset: int, size: int) -> bytes:
+        if key not in self.objects:
+            raise ColdMissing(key)
+        return self.objects[key][offset : offset + size]
+
     async def _make_base(self, engine: Engine) -> None:
         known = [named for base in self.bases[-1:] for named in base.named]
         made: list[BaseTarget] = []
@@ -78,9 +97,12 @@ class BucketDisk(SimDisk):
         slot = max(0, min(behind, default=self.end) - 1)
         head = Base(slot, split(redo), split(instant), tuple(made[0].named.values()))
         self.perform("create", f"/bucket/base/{len(self.bases)}", (), lambda: self._complete(head))
+        if self._tier is not None:
+            self._tier.name(made[0].segments())
 
     def _complete(self, head: Base) -> None:
         self.bases.append(head)
+        self.made_of = None
         del self.bases[:-2]
         if len(self.bases) == 2:
             needed = {named.key for base in self.bases for named in base.named}
@@ -104,6 +126,7 @@ class BucketDisk(SimDisk):
     def take_bucket(self, other: BucketDisk) -> None:
         self.slots, self.end = dict(other.slots), other.end
         self.objects, self.bases = dict(other.objects), [*other.bases]
+        self.made_of = other.made_of
 
     def power_cut(self, loss: Loss | str = Loss.TORN, seed: int = 0, *, entries: Loss | str | None = None) -> SimDisk:
         before = self._restarted()
@@ -117,8 +140,19 @@ class BucketDisk(SimDisk):
         if not base.named:
             found.objects["FORMAT"] = before.read_file(FORMAT)
             base = base._replace(named=(Named.of("FORMAT", found.objects["FORMAT"]),))
+        found.made_of = base
         log = [found.slots[number] for number in range(base.slot, found.end)]
-        lay_out_base(cast(FileSystem, _Local(found)), ROOT, CELL, found, base.named, log, base.redo, base.instant)
+        lay_out_base(
+            cast(FileSystem, _Local(found)),
+            ROOT,
+            CELL,
+            found,
+            base.named,
+            log,
+            base.redo,
+            base.instant,
+            leave_cold=True,
+        )
         found.calls.clear()
         return found
 

@@ -7,7 +7,10 @@ import contextlib
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
+import msgspec
+
 from storage import Appended, Durability, Engine, NewRecord, Options, ReadQuery, TopicConfig
+from storage.bucket import IN_BUCKET
 from storage.errors import StorageError, StorageFailed
 from storage.records.partitions import address, split
 from storage.records.values import TagMatch
@@ -45,7 +48,11 @@ class Session:
         self.gathered = 0
 
     def _simulated(self) -> Engine:
-        return Engine(ROOT, self.options, fs=self.disk, clock=self.clock, threaded=False)
+        options, tier = self.options, None
+        if self.disk.make_tier is not None:
+            tier = self.disk.make_tier(options.cold_dir == IN_BUCKET)
+            options = msgspec.structs.replace(options, cold_dir="")
+        return Engine(ROOT, options, fs=self.disk, clock=self.clock, threaded=False, tier=tier)
 
     async def start(self) -> None:
         """Open the directory, or open it again after `close`."""

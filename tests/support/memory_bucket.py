@@ -24,6 +24,10 @@ class MemoryBucket:
     def get(self, key: str) -> bytes | None:
         return self.objects.get(key)
 
+    def get_range(self, key: str, offset: int, size: int) -> bytes | None:
+        found = self.objects.get(key)
+        return None if found is None else found[offset : offset + size]
+
     def put(self, key: str, data: bytes) -> None:
         self.objects[key] = data
 

@@ -21,6 +21,7 @@ from random import Random
 from typing import Any, TypeVar
 
 from storage.platform.filesystem import File, Read, read_each
+from storage.segments.tiering import Tier
 from tests.support.sim_faults import Call, Fault, Gate, Rule, ShortWrite, SimCrash, Stop, When, quiet_crashes
 from tests.support.sim_handles import SimFile, SimLock
 from tests.support.sim_loss import Loss, cut_power
@@ -44,6 +45,8 @@ class SimDisk(SimTree):
     dress: Callable[[SimFile], File] = staticmethod(lambda file: file)
     #: Puts a base of an engine into a bucket, on a machine that has one.
     make_base: Callable[[Any], Awaitable[None]] | None = None
+    #: The cold tier that such a machine has; the argument says whether segments may move there.
+    make_tier: Callable[[bool], Tier] | None = None
 
     def __init__(self, *, capacity_bytes: int | None = None) -> None:
         super().__init__()

@@ -108,7 +108,7 @@ async def _offset_of(engine: Engine, partition_name: str, topic: Topic, timestam
         tiered = _tiered_end(topic)
         return None if tiered is None else (tiered - 1, -1)
     if timestamp == EARLIEST_PENDING_UPLOAD:
-        return (_first_local(topic), -1) if engine.options.cold_dir else None
+        return (_first_local(topic), -1) if engine.moves_segments else None
     return await offset_since(engine, partition_name, topic, timestamp)
 
 

@@ -3,9 +3,10 @@
 """
 
 from storage.segments.tiering.directory import DirectoryStore
+from storage.segments.tiering.named import NamedObject, NamedTier
 from storage.segments.tiering.open import open_store, open_tier
 from storage.segments.tiering.store import ColdError, ColdMissing, ColdStore, ColdUnavailable
-from storage.segments.tiering.tier import TOPIC_FILE, ColdTier
+from storage.segments.tiering.tier import TOPIC_FILE, ColdTier, Tier
 
 __all__ = [
     "TOPIC_FILE",
@@ -15,6 +16,9 @@ __all__ = [
     "ColdTier",
     "ColdUnavailable",
     "DirectoryStore",
+    "NamedObject",
+    "NamedTier",
+    "Tier",
     "open_store",
     "open_tier",
 ]

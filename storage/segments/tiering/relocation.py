@@ -84,12 +84,8 @@ def beyond_retention(segments: Sequence[Segment], keep: int, keep_bytes: int) ->
     return sealed[:border]
 
 
-def copy(store: SegmentStore, cold: ColdTier, topic_id: int, segment: Segment, go_on: Callable[[], None]) -> None:
-    """Put .data and .idx and read them back, after writing the files that stay instead of .data.
-
-    The files must not change meanwhile. `go_on` is called between steps and may raise to end it early. Raises
-    ColdUnavailable (it may be repeated), SegmentError, OSError.
-    """
+def write_sidecars(store: SegmentStore, topic_id: int, segment: Segment) -> None:
+    """Write the files that stay instead of .data. May be repeated. Raises SegmentError, OSError."""
     id = id_of(topic_id, segment)
     with contextlib.closing(open_data(store.fs, store.root, id)) as data:
         if (size := data.size()) != segment.data_bytes:
@@ -100,6 +96,15 @@ def copy(store: SegmentStore, cold: ColdTier, topic_id: int, segment: Segment, g
         store.tagged(topic_id, segment, TagMatch(b"\0"))  # makes .tag if it is missing
     except SegmentCorrupt as error:  # a damaged record stays damaged in the store; searches by tag report it
         _log.warning("segment_without_tags", file=error.file, offset=error.offset, error=error.what)
+
+
+def copy(store: SegmentStore, cold: ColdTier, topic_id: int, segment: Segment, go_on: Callable[[], None]) -> None:
+    """Put .data and .idx and read them back.
+
+    The files must not change meanwhile. `go_on` is called between steps and may raise to end it early. Raises
+    ColdUnavailable (it may be repeated), SegmentError, OSError.
+    """
+    id = id_of(topic_id, segment)
     with contextlib.ExitStack() as opened:
         sources: dict[str, Readable] = {
             names.DATA: opened.enter_context(contextlib.closing(open_data(store.fs, store.root, id))),

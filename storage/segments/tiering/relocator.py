@@ -1,6 +1,7 @@
 """Moves segments to the cold tier, and keeps the cold store in step with the manifests.
 
-The steps for one segment, each durable before the next:
+The steps for one segment, each durable before the next (steps 2 and 5 only in a tier with objects of its own; in
+another one, a segment moves when the tier has it):
 
     1  write .len and .tag, which stay local  crash: more derived files exist
     2  put .data and .idx, read them back     crash: objects that no manifest names: put again, or removed later
@@ -33,9 +34,10 @@ from storage.segments.names import SegmentId
 from storage.segments.segments import Segments
 from storage.segments.store import id_of
 from storage.segments.tiering import relocation
+from storage.segments.tiering.named import NamedTier
 from storage.segments.tiering.pending_uploads import PendingUploads, pending_for
 from storage.segments.tiering.store import ColdError
-from storage.segments.tiering.tier import ColdTier
+from storage.segments.tiering.tier import ColdTier, Tier
 from storage.state import COLD, HOT, Log, Segment, Topic
 
 _log = structlog.get_logger("storage")
@@ -73,9 +75,7 @@ class Relocator:
     def gone(self, id: SegmentId, tier: str) -> None:
         """A synced frame has taken this segment out of its manifest."""
         pending = self._pending.get(id.topic_id)
-        if self._segments.store.cold is not None and (
-            tier == COLD or (pending is not None and id in pending.attempted)
-        ):
+        if self._objects is not None and (tier == COLD or (pending is not None and id in pending.attempted)):
             pending = self._owes(id.topic_id)
             pending.garbage.add(id)
             pending.attempted.discard(id)
@@ -84,14 +84,21 @@ class Relocator:
 
     def index_changed(self, id: SegmentId) -> None:
         """Deletions were flagged in the .idx of a cold segment."""
-        self._owes(id.topic_id).indexes[id] = False
+        if self._objects is not None:
+            self._owes(id.topic_id).indexes[id] = False
 
     def take_deleted(self, topic_id: int) -> bool:
         """The local folder of a deleted log is gone. True: it has objects, and is forgotten when they are removed."""
-        if self._segments.store.cold is None or (self._present is not None and topic_id not in self._present):
+        if self._objects is None or (self._present is not None and topic_id not in self._present):
             return False
         self.deleted.add(topic_id)
         return True
+
+    @property
+    def _objects(self) -> ColdTier | None:
+        """The tier, if its objects are kept in step with the manifests here."""
+        cold = self._segments.store.cold
+        return cold if isinstance(cold, ColdTier) else None
 
     def _owes(self, topic_id: int) -> PendingUploads:
         return self._pending.setdefault(topic_id, PendingUploads())
@@ -122,12 +129,15 @@ class Relocator:
         cold = self._segments.store.cold
         if cold is None:
             return
-        if self._present is None:
-            if cold.mark_used is not None:
-                await self._run(cold.mark_used, any(_has_cold(topic) for topic in self._logs.catalog.topics.values()))
-            self._present = await self._take_stock(cold)
+        objects = self._objects
+        if objects is not None and self._present is None:
+            if objects.mark_used is not None:
+                used = any(_has_cold(topic) for topic in self._logs.catalog.topics.values())
+                await self._run(objects.mark_used, used)
+            self._present = await self._take_stock(objects)
         await self._remove_hot_data()
-        await self._remove_logs(cold)
+        if objects is not None:
+            await self._remove_logs(objects)
         failure: Exception | None = None
         trouble = 0
         # Logs that failed go last, so that they do not block the others.
@@ -169,21 +179,24 @@ class Relocator:
         if self._stopping:
             raise ShuttingDown()
 
-    async def _look_after(self, cold: ColdTier, topic: Topic) -> None:
+    async def _look_after(self, cold: Tier, topic: Topic) -> None:
         for log in topic.logs:
             if self._logs.shards[log.shard].log.failed is not None:
                 continue
             while not self._stopping and (segment := self._next(log)) is not None:
                 if not await self._relocate(cold, log, segment):
                     break
-                await self._put_topic_file(cold, topic, log)
+                if isinstance(cold, ColdTier):
+                    await self._put_topic_file(cold, topic, log)
             pending = self._pending.get(log.topic_id)
-            if pending is not None:
+            if pending is not None and isinstance(cold, ColdTier):
                 await self._pay(cold, topic, log, pending)
 
     def _next(self, log: Log) -> Segment | None:
         """The oldest segment that is to move now. All older ones have moved, so the cold tier has no gaps."""
-        options, shared = self._logs.options, self._segments
+        options, shared, cold = self._logs.options, self._segments, self._segments.store.cold
+        if cold is None or not cold.is_open:
+            return None
         segments = log.held.manifest.segments
         if len(segments) <= options.hot_retain_segments and not options.hot_retain_bytes:
             return None
@@ -191,19 +204,22 @@ class Relocator:
             if segment.tier == HOT and segment.live:
                 pinned = shared.pins.holds(id_of(log.topic_id, segment))
                 waits = pinned or segment in shared.busy or needs_rewrite(log, segment)
+                if isinstance(cold, NamedTier):
+                    waits = waits or not cold.has(id_of(log.topic_id, segment), segment.data_bytes)
                 return None if waits else segment
         return None
 
-    async def _relocate(self, cold: ColdTier, log: Log, segment: Segment) -> bool:
+    async def _relocate(self, cold: Tier, log: Log, segment: Segment) -> bool:
         """Steps 1 to 4. Returns whether the segment has moved."""
         shared, id = self._segments, id_of(log.topic_id, segment)
         shared.busy.add(segment)
         try:
-            pending = self._owes(log.topic_id)
-            pending.attempted.add(id)
-            assert self._present is not None
-            self._present.add(log.topic_id)
-            await self._run(relocation.copy, shared.store, cold, log.topic_id, segment, self._go_on)
+            await self._run(relocation.write_sidecars, shared.store, log.topic_id, segment)
+            if isinstance(cold, ColdTier):
+                self._owes(log.topic_id).attempted.add(id)
+                assert self._present is not None
+                self._present.add(log.topic_id)
+                await self._run(relocation.copy, shared.store, cold, log.topic_id, segment, self._go_on)
             self._go_on()
             if not self._names(id, HOT) or shared.pins.holds(id):
                 return False  # the topic was deleted, or the segment is pinned and is put again later
@@ -211,8 +227,10 @@ class Relocator:
             await self._logs.submit_controls(log, frame, frees=True)
             if not self._names(id, COLD):
                 return False
-            pending.attempted.discard(id)
-            pending.topic_file = True
+            if self._objects is not None:
+                pending = self._owes(log.topic_id)
+                pending.attempted.discard(id)
+                pending.topic_file = True
             self._leftover.append(id)
         finally:
             shared.busy.discard(segment)

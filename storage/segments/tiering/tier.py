@@ -11,7 +11,9 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable
+from typing import Protocol
 
+from storage.platform import Readable
 from storage.segments import names
 from storage.segments.names import SegmentId
 from storage.segments.tiering.store import ColdError, ColdStore
@@ -21,8 +23,29 @@ TOPIC_FILE = "topic.json"
 _BELOW = re.compile(r"([0-9a-f]{16})/([^/]+)")
 
 
+class Tier(Protocol):
+    """Where the .data of cold segments is. Every method may be called from any thread."""
+
+    #: Counters for the metrics: reads of .data, and requests of any kind that failed.
+    reads: int
+    errors: int
+    #: Segments may move there.
+    is_open: bool
+
+    def data(self, id: SegmentId) -> Readable:
+        """The segment's .data, without a request yet. Its methods raise ColdMissing, ColdUnavailable."""
+        ...
+
+    def count_error(self) -> None:
+        """Count a failed request."""
+        ...
+
+
 class ColdTier:
-    """Every method may be called from any thread; those that use the store only from the cold pool."""
+    """A tier with objects of its own, which the relocator puts and removes. Every method may be called from any thread;
+    those that use the store only from the cold pool."""
+
+    is_open = True
 
     def __init__(self, store: ColdStore, cluster_id: str, mark_used: Callable[[bool], None] | None = None) -> None:
         """`mark_used` must be called before anything moves there: see `Marker.mark_used`."""

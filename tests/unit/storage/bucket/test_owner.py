@@ -75,6 +75,9 @@ class Line:
     def get(self, key: str) -> bytes | None:
         return self._through().get(key)
 
+    def get_range(self, key: str, offset: int, size: int) -> bytes | None:
+        return self._through().get_range(key, offset, size)
+
     def put(self, key: str, data: bytes) -> None:
         self._through().put(key, data)
 
