@@ -130,7 +130,10 @@ class Lifecycle:
             if self._broker.cells is not None:
                 await self._broker.cells.start()
             if self._kafka is not None:
-                # Not before: a Kafka client retries a refused connection, but it takes an answer as final.
+                # Not before: a Kafka client retries a refused connection, but it takes an answer as final. Metadata
+                # without brokers is one, for librdkafka.
+                if self._broker.owner is not None and self._broker.cells is not None:
+                    await self._broker.cells.known(self._broker.owner.generation)
                 await self._kafka.open()
         except (StorageError, OSError) as error:
             _log.error("cannot_start", reason=_reason(error), data_dir=str(self._broker.settings.data_dir))

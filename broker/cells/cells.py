@@ -5,9 +5,10 @@ Source: docs/cells.md.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -20,6 +21,9 @@ from storage.records import address
 
 if TYPE_CHECKING:
     from storage import Engine
+
+#: How often the owners are looked at.
+_LOOK_S: Final = 0.02
 
 
 class Role(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,6 +92,17 @@ class Cells:
     async def start(self) -> None:
         """Accept calls from other cells. Called when the engine is ready."""
         await self._server.start()
+
+    async def known(self, generation: int) -> None:
+        """Return when this node knows that this process owns the cell, in that generation or a later one. Only in a
+        cluster."""
+        while not self._is_known(generation):  # noqa: ASYNC110 - another process writes it
+            await asyncio.sleep(_LOOK_S)
+
+    def _is_known(self, generation: int) -> bool:
+        found = None if self.owners is None else self.owners.read()
+        owner = None if found is None else found.owner(self.me)
+        return owner is not None and owner.node == self.role.node and owner.generation >= generation
 
     @property
     def accepts_calls(self) -> bool:

@@ -4,6 +4,7 @@ every acked record is there once, and every group reads all of it."""
 from __future__ import annotations
 
 import argparse
+import asyncio
 import contextlib
 import gc
 import itertools
@@ -22,9 +23,12 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from broker.kafka.apis import ApiKey
+from broker.kafka.messages.metadata import MetadataRequest, MetadataResponse
 from loadtest.killed_nodes import Cluster, NodeProcess, ask_node
 from loadtest.slow_s3 import SlowS3
 from storage import home_cell
+from tests.kafka.server import Wire
 from tests.support.group_load import all_values
 from tests.support.kafka_followers import (
     AioFollower,
@@ -56,15 +60,15 @@ SIZES = [
 
 
 @contextlib.contextmanager
-def cluster_of(size: Size) -> Generator[Cluster]:
+def a_cluster(nodes: int, cells: int) -> Generator[Cluster]:
+    """A cluster that has not started."""
     # A short path: it has unix sockets.
     with tempfile.TemporaryDirectory(prefix="tk") as folder, SlowS3() as store:
-        cluster = Cluster(store, argparse.Namespace(nodes=size.nodes, cells=size.cells, dir=folder, set=[]))
+        cluster = Cluster(store, argparse.Namespace(nodes=nodes, cells=cells, dir=folder, set=[]))
         # A node that starts again has its ports again.
-        for node, first in zip(cluster.nodes, free_ranges(size.nodes, size.cells), strict=True):
+        for node, first in zip(cluster.nodes, free_ranges(nodes, cells), strict=True):
             node.settings["KAFKA_PORT"] = str(first)
         try:
-            cluster.start()
             yield cluster
         finally:
             cluster.close()
@@ -151,12 +155,39 @@ def _is_made(made: Future[None]) -> bool:
     return True
 
 
+async def first_brokers(port: int) -> list[int]:
+    """The nodes in the first Metadata that is answered at a port."""
+    while True:
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            wire = Wire(*await asyncio.open_connection("127.0.0.1", port))
+            try:
+                found = await wire.ask(ApiKey.METADATA, 9, MetadataRequest(topics=[]), MetadataResponse)
+            finally:
+                await wire.close()
+            return [each.node_id for each in found.brokers]
+        await asyncio.sleep(0.001)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+async def test_a_port_answers_no_metadata_without_brokers() -> None:
+    """librdkafka does not ask again when it gets such an answer: an admin client then waited until its request timed
+    out."""
+    with contextlib.ExitStack() as stack:
+        cluster = await asyncio.to_thread(stack.enter_context, a_cluster(1, 2))
+        [node] = cluster.nodes
+        asked = [first_brokers(int(node.settings["KAFKA_PORT"]) + cell) for cell in range(2)]
+        found, _ = await asyncio.gather(asyncio.gather(*asked), asyncio.to_thread(cluster.start))
+        assert all(found), found
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 @pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")  # kafka-python leaves some to the collector
 @pytest.mark.parametrize("size", SIZES, ids=["small", "all"])
 def test_kafka_clients_follow_cells_to_other_nodes(size: Size, tmp_path: Path) -> None:
-    with cluster_of(size) as cluster, contextlib.ExitStack() as stack:
+    with a_cluster(size.nodes, size.cells) as cluster, contextlib.ExitStack() as stack:
+        cluster.start()
         address = addresses(cluster)
         followers: list[Follower] = []
         for number, kind in enumerate(size.clients):
