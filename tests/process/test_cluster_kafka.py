@@ -168,7 +168,6 @@ async def first_brokers(port: int) -> list[int]:
         await asyncio.sleep(0.001)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(300)
 async def test_a_port_answers_no_metadata_without_brokers() -> None:
     """librdkafka does not ask again when it gets such an answer: an admin client then waited until its request timed

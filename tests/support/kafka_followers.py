@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import subprocess
 import threading
@@ -34,10 +35,27 @@ GO: Final = Path(__file__).resolve().parents[1] / "kafka/walks/go"
 BUILD_S: Final = 900
 
 
+@contextlib.contextmanager
+def written_to(file: Path, logger: logging.Logger) -> Generator[logging.Logger]:
+    """What it logs goes to the file, and to nothing that keeps it: records name connections, with their sockets."""
+    handler = logging.FileHandler(file)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(message)s"))
+    logger.addHandler(handler)
+    propagated, logger.propagate = logger.propagate, False
+    try:
+        yield logger
+    finally:
+        logger.propagate = propagated
+        logger.removeHandler(handler)
+        handler.close()
+
+
 class Follower(ABC):
-    """A client that sends to a topic and reads it. `acked` and `seen` grow while it runs."""
+    """A client that sends to a topic and reads it, and logs to its folder. `acked` and `seen` grow while it runs."""
 
     name = ""
+    #: The logger of a library of Python.
+    logger = ""
 
     def __init__(self, address: str, topic: str, folder: Path) -> None:
         """`address`: of all brokers. `folder`: for files."""
@@ -72,15 +90,18 @@ class Follower(ABC):
 
     @contextlib.contextmanager
     def running(self) -> Generator[None]:
-        for each in self._threads:
-            each.start()
-        try:
-            yield
-        finally:
-            self._quiet.set()
-            self._over.set()
+        with contextlib.ExitStack() as stack:
+            if self.logger:
+                stack.enter_context(written_to(self.folder / "client.log", logging.getLogger(self.logger)))
             for each in self._threads:
-                each.join(PATIENCE_S)
+                each.start()
+            try:
+                yield
+            finally:
+                self._quiet.set()
+                self._over.set()
+                for each in self._threads:
+                    each.join(PATIENCE_S)
 
     def goes_on(self) -> None:
         """Return when ten more values were acked and read."""
@@ -102,12 +123,16 @@ class Follower(ABC):
 
 
 class LibrdkafkaFollower(Follower):
-    """confluent-kafka."""
+    """confluent-kafka. Its logs say what it was told."""
 
     name = "librdkafka"
 
     def send(self) -> None:
-        producer = Producer({"bootstrap.servers": self.address, "enable.idempotence": True, "log_level": 0})
+        settings: dict[str, Any] = {
+            "bootstrap.servers": self.address,
+            "enable.idempotence": True,
+            "debug": "metadata",
+        }
 
         def told(error: Any, message: Any) -> None:
             if error is None:
@@ -115,33 +140,36 @@ class LibrdkafkaFollower(Follower):
             else:
                 self.problems.append(str(error))
 
-        for value in self.values():
-            producer.produce(self.topic, value.encode(), value, on_delivery=told)
-            producer.poll(0)
-        assert producer.flush(PATIENCE_S) == 0
+        with written_to(self.folder / "producer.log", logging.Logger(self.name)) as logger:
+            producer = Producer(settings, logger=logger)
+            for value in self.values():
+                producer.produce(self.topic, value.encode(), value, on_delivery=told)
+                producer.poll(0)
+            assert producer.flush(PATIENCE_S) == 0
 
     def read(self) -> None:
-        consumer = Consumer(
-            {
-                "bootstrap.servers": self.address,
-                "group.id": self.group,
-                "auto.offset.reset": "earliest",
-                "session.timeout.ms": 6000,
-                "log_level": 0,
-            }
-        )
-        consumer.subscribe([self.topic])
-        while not self._over.is_set():
-            message = consumer.poll(0.5)
-            if message is not None and message.error() is None:
-                self.seen.add((message.value() or b"").decode())
-        consumer.close()
+        settings: dict[str, Any] = {
+            "bootstrap.servers": self.address,
+            "group.id": self.group,
+            "auto.offset.reset": "earliest",
+            "session.timeout.ms": 6000,
+            "debug": "broker,cgrp,metadata,topic",
+        }
+        with written_to(self.folder / "consumer.log", logging.Logger(self.name)) as logger:
+            consumer = Consumer(settings, logger=logger)
+            consumer.subscribe([self.topic])
+            while not self._over.is_set():
+                message = consumer.poll(0.5)
+                if message is not None and message.error() is None:
+                    self.seen.add((message.value() or b"").decode())
+            consumer.close()
 
 
 class KafkaPythonFollower(Follower):
     """kafka-python."""
 
     name = "kafka-python"
+    logger = "kafka"
 
     def send(self) -> None:
         producer: Any = kafka.KafkaProducer(
@@ -178,6 +206,7 @@ class AioFollower(Follower):
     """aiokafka."""
 
     name = "aiokafka"
+    logger = "aiokafka"
 
     def send(self) -> None:
         asyncio.run(self._send())
