@@ -16,8 +16,8 @@
 
 #include <stdlib.h>
 
-/* The numbers of kernel.REASONS. */
-enum { END, SHORT, ZERO, LENGTH, CHECKSUM, DELETE, OTHER, FULL };
+/* The numbers of kernel.REASONS; without memory there is no result. */
+enum { END, SHORT, ZERO, LENGTH, CHECKSUM, DELETE, OTHER, FULL, NO_MEMORY };
 
 typedef struct {
     const uint8_t *bytes;
@@ -64,39 +64,46 @@ static int read_frame(const Query *query, size_t at, Row *row)
     return row->delete_byte == LIVE || row->delete_byte == DELETED ? END : DELETE;
 }
 
-/* The most frames that there can be, from their lengths alone. */
-static size_t count_frames(const Query *query)
+/* The rows of the frames that were found. */
+typedef struct {
+    Row *all;
+    size_t count, room;
+} Rows;
+
+/* Room for another row of this size. If there is none yet, then for all, as if they had this size: to count them first
+ * would wait for memory at each frame. */
+static bool make_room(Rows *rows, size_t size, size_t left, uint64_t most)
 {
-    size_t found = 0, at = query->start;
-    Row row;
-    while (at < query->stop && found < query->max_frames && read_lengths(query, at, &row) == END) {
-        at += row.size;
-        found++;
-    }
-    return found;
+    if (rows->count < rows->room) return true;
+    size_t room = rows->room ? rows->room * 2 : left / size + 1;
+    if (room > most) room = (size_t)most;
+    Row *all = room > PY_SSIZE_T_MAX / ROW_SIZE ? NULL : realloc(rows->all, room * ROW_SIZE);
+    if (all == NULL) return false;
+    rows->all = all;
+    rows->room = room;
+    return true;
 }
 
-static int scan_frames(const Query *query, size_t most, Out *out, size_t *end)
+static int scan_frames(const Query *query, Rows *rows, size_t *end)
 {
-    size_t at = query->start, found = 0;
+    size_t at = query->start;
     uint64_t total = 0; /* bytes of bodies: never more than the buffer has */
-    Row row;
     int reason = END;
     while (at < query->stop) {
-        if (found >= query->max_frames) { reason = FULL; break; }
+        Row row;
+        if (rows->count >= query->max_frames) { reason = FULL; break; }
         if ((reason = read_lengths(query, at, &row)) != END) break;
-        /* `most` frames were counted. There can be more only if the bytes have changed since. */
-        if (found >= most || (found && total + row.data_len > query->max_bytes)) { reason = FULL; break; }
+        if (rows->count && total + row.data_len > query->max_bytes) { reason = FULL; break; }
         if ((reason = read_frame(query, at, &row)) != END) break;
         if ((query->of_topic && row.topic_id != query->topic_id)
-            || (query->in_order && (row.type != TYPE_APPEND || row.seq != query->first_seq + found))) {
+            || (query->in_order && (row.type != TYPE_APPEND || row.seq != query->first_seq + rows->count))) {
             reason = OTHER;
             break;
         }
-        out_bytes(out, &row, ROW_SIZE);
+        if (!make_room(rows, row.size, query->stop - at, query->max_frames)) { reason = NO_MEMORY; break; }
+        rows->all[rows->count++] = row;
         total += row.data_len;
         at += row.size;
-        found++;
     }
     *end = at;
     return reason;
@@ -134,18 +141,15 @@ KERNEL_FUNCTION(kernel_scan)
     query.max_bytes = max_bytes ? max_bytes : UINT64_MAX;
     query.segment = kind == 1;
     query.verify = verify;
-    size_t most = count_frames(&query), end = 0;
-    Out out;
-    PyObject *rows = most > PY_SSIZE_T_MAX / ROW_SIZE ? PyErr_NoMemory() : new_bytes(most * ROW_SIZE, &out);
-    if (rows == NULL) {
-        let_go(&held);
-        return NULL;
-    }
+    Rows found = {NULL, 0, 0};
+    size_t end = 0;
     PyThreadState *released = query.stop - query.start >= RELEASE_BYTES ? PyEval_SaveThread() : NULL;
-    int reason = scan_frames(&query, most, &out, &end);
+    int reason = scan_frames(&query, &found, &end);
     if (released) PyEval_RestoreThread(released);
     let_go(&held);
-    if ((rows = cut_bytes(rows, &out)) == NULL) return NULL;
+    PyObject *rows = reason == NO_MEMORY ? PyErr_NoMemory() : PyBytes_FromStringAndSize((const char *)found.all, (Py_ssize_t)(found.count * ROW_SIZE));
+    free(found.all);
+    if (rows == NULL) return NULL;
     return Py_BuildValue("(Nni)", rows, (Py_ssize_t)end, reason);
 }
 

@@ -56,6 +56,17 @@ def test_all_frames_of_the_log_are_found(batch: list[Sample], header: Header) ->
     assert kernel.cut(log, columns, kernel.Part.NODE) == [sample.node or header.node for sample in batch]
 
 
+@pytest.mark.parametrize("sizes", [[5000] + [3] * 300, [3] * 300 + [5000], [700, 3] * 40, [1], []])
+@pytest.mark.parametrize("most", [None, 1, 100, 10_000])
+def test_all_frames_are_found_whatever_the_size_of_the_first(sizes: list[int], most: int | None) -> None:
+    log, _ = kernel.encode_appends([b"1" * size for size in sizes], None, None, HEADER) if sizes else (b"", 0)
+    found = kernel.scan(log, max_frames=most) if most else kernel.scan(log)
+    wanted = sizes[: most or len(sizes)]
+    assert [size - 9 for size in found.columns.data_lens] == wanted
+    assert found.reason == ("full" if len(wanted) < len(sizes) else "")
+    assert found.end == sum(found.columns.sizes)
+
+
 @given(batches, headers)
 def test_all_frames_of_a_segment_are_found(batch: list[Sample], header: Header) -> None:
     data = bytearray(segment_of(log_of(batch, header)))
