@@ -206,8 +206,12 @@ uint64_t xxh3_64(const uint8_t *input, size_t size)
 uint64_t xxh3_64_first(const uint8_t *input, size_t size, uint8_t first)
 {
     uint8_t copy[SHORT];
-    size_t copied = size <= SHORT ? size : STRIPE;
-    memcpy(copy, input, copied);
+    if (size > SHORT) {
+        memcpy(copy, input, STRIPE); /* of a constant size, which needs no call */
+        copy[0] = first;
+        return hash_long(copy, input, size);
+    }
+    memcpy(copy, input, size);
     copy[0] = first;
-    return size <= SHORT ? xxh3_64(copy, size) : hash_long(copy, input, size);
+    return xxh3_64(copy, size);
 }
