@@ -93,7 +93,7 @@ setup(
         Extension(
             "kernel._compiled",
             sources=sorted(glob("kernel/src/*.c")),
-            depends=["kernel/src/kernel.h"],
+            depends=sorted(glob("kernel/src/*.h")),
             extra_compile_args=["-std=c11", "-O2", "-g0"],
             py_limited_api=bool(ABI),
             optional=True,

@@ -765,8 +765,9 @@ def json_members(
     A row that is not JSON by RFC 8259, not UTF-8, or nested more than 1024 deep, is of kind NONE. Nothing is found in
     a row that is not an object. If a name is there twice, the last member counts.
 
-    `sure`: each row begins with JSON that was checked before, so members that are not requested are skipped without a
-    check. A row with something behind its JSON is still of kind NONE. Other rows may be of any kind.
+    `sure`: each row begins with JSON that was checked before, so what is not requested is skipped without a check, and
+    so are the parts of requested objects and arrays. A row with something behind its JSON is still of kind NONE. Other
+    rows may be of any kind.
 
     Raises ValueError if a row lies outside the buffer, or a name has more than 1024 bytes. Names must differ.
     """

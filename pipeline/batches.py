@@ -136,9 +136,11 @@ def from_frames(frames: Frames, topic: str, partition: int, shape: Shape, tally:
     data = bytes(frames.data)
     bodies = _Bodies(len(frames))
     binary = (frames.flags & BINARY) != 0
-    starts = frames.bodies + np.where(binary, _PLAIN_BINARY.itemsize, len(DATA))
-    ends = np.where(binary, frames.ends, frames.ends - 1)
-    if (batch := _only_values(frames, data, binary, starts, ends, topic, partition, shape, tally)) is not None:
+    starts, ends = frames.bodies + len(DATA), frames.ends - 1
+    if binary.any():
+        starts = np.where(binary, frames.bodies + _PLAIN_BINARY.itemsize, starts)
+        ends = np.where(binary, frames.ends, ends)
+    elif (batch := _only_values(frames, data, starts, ends, topic, partition, shape, tally)) is not None:
         return batch
     odd = _more_than_data(data, frames, binary)
     values: pa.Array | None = None
@@ -169,7 +171,6 @@ def from_frames(frames: Frames, topic: str, partition: int, shape: Shape, tally:
 def _only_values(
     frames: Frames,
     data: bytes,
-    binary: Array,
     starts: Array,
     ends: Array,
     topic: str,
@@ -177,12 +178,13 @@ def _only_values(
     shape: Shape,
     tally: Tally | None,
 ) -> pa.RecordBatch | None:
-    """A batch of typed columns, made without looking for what a body has beside data. None: it cannot be made so.
+    """A batch of typed columns, made without looking for what a body has beside data. No frame is binary. None: it
+    cannot be made so.
 
     If a body has more, what is taken for its data ends behind the data, and is not JSON: a comma follows a value.
     """
     values = shape.values
-    if values is None or not shape.columns or binary.any() or shape.wants("key", "value", "meta", "headers"):
+    if values is None or not shape.columns or shape.wants("key", "value", "meta", "headers"):
         return None
     if shape.create_time and shape.wants("timestamp"):
         return None
@@ -201,7 +203,8 @@ def _only_values(
 
 
 def _texts_of(data: bytes, starts: Array, ends: Array, *, sure: bool) -> Texts:
-    return Texts(data, starts.astype(np.uint64), ends.astype(np.uint64), np.ones(len(starts), np.bool_), sure)
+    # Offsets are not negative.
+    return Texts(data, starts.view(np.uint64), ends.view(np.uint64), np.ones(len(starts), np.bool_), sure)
 
 
 def _more_than_data(data: bytes, frames: Frames, binary: Array) -> Array:

@@ -216,6 +216,8 @@ enum {
     JSON_NAME_BYTES = 1024, /* of a member that is asked for */
 };
 
+/* Chooses the code for this processor; once, when the module is loaded. */
+void members_prepare(void);
 /* The text of a string without its escapes. False: it has half of a surrogate pair, or an unknown escape. */
 bool out_unescaped(Out *out, Piece text);
 

@@ -144,6 +144,7 @@ static int prepare(PyObject *module)
 {
     crc32c_prepare();
     xxh3_prepare();
+    members_prepare();
     return PyModule_AddIntConstant(module, "INTERFACE", INTERFACE);
 }
 

@@ -54,7 +54,9 @@ class Pieces(NamedTuple):
 
     def only(self, *kinds: JsonKind) -> Pieces:
         """The pieces of these kinds; all others are nothing."""
-        return self._replace(kinds=np.where(np.isin(self.kinds, kinds), self.kinds, 0).astype(np.uint8))
+        chosen = np.zeros(max(JsonKind) + 1, np.uint8)
+        chosen[[*kinds]] = kinds
+        return self._replace(kinds=chosen[self.kinds])
 
     def without_escapes(self) -> Pieces:
         """The same, but with strings without escapes."""
@@ -235,7 +237,8 @@ def _ranges_where(pieces: Pieces, chosen: Numbers) -> tuple[Numbers, Numbers]:
 
 def _structs(kind: Struct, pieces: Pieces) -> Converted:
     valid = pieces.kinds == JsonKind.OBJECT
-    _, members = members_of(pieces.data, *_ranges_where(pieces, valid), kind.fields)
+    kinds, members = members_of(pieces.data, *_ranges_where(pieces, valid), kind.fields)
+    valid &= kinds == JsonKind.OBJECT
     parts = [convert(field.type, each) for field, each in zip(kind.fields, members, strict=True)]
     fits = _fit(pieces, valid)
     for part in parts:
@@ -245,10 +248,16 @@ def _structs(kind: Struct, pieces: Pieces) -> Converted:
     return Converted(pa.StructArray.from_arrays([part.array for part in parts], fields=fields, mask=mask), fits)
 
 
-def _elements(pieces: Pieces, valid: Numbers) -> tuple[Numbers, kernel.JsonElements]:
-    """The counts of elements in each row, and the elements."""
-    found = kernel.json_elements(pieces.data, *map(_bytes, _ranges_where(pieces, valid)))
-    return np.frombuffer(found.counts, np.uint64).astype(np.int64), found
+def _elements(pieces: Pieces, valid: Numbers) -> tuple[Numbers, Numbers, kernel.JsonElements]:
+    """Where the valid pieces are JSON, the counts of elements in each row, and the elements."""
+    starts, ends = _ranges_where(pieces, valid)
+    found = kernel.json_elements(pieces.data, _bytes(starts), _bytes(ends))
+    counts = np.frombuffer(found.counts, np.uint64).astype(np.int64)
+    if len(empty := np.flatnonzero(valid & (counts == 0))):
+        kinds, _ = members_of(pieces.data, starts[empty], ends[empty], [])
+        valid = valid.copy()
+        valid[empty] = kinds != JsonKind.NONE
+    return valid, counts, found
 
 
 def _all_of(counts: Numbers, fits: Numbers) -> Numbers:
@@ -267,7 +276,7 @@ def _borders(counts: Numbers, valid: Numbers) -> pa.Array:
 
 def _arrays(kind: Array, pieces: Pieces) -> Converted:
     valid = pieces.kinds == JsonKind.ARRAY
-    counts, found = _elements(pieces, valid)
+    valid, counts, found = _elements(pieces, valid)
     values = convert(kind.element, pieces_of(pieces.data, found.elements))
     array = pa.ListArray.from_arrays(_borders(counts, valid), values.array, type=arrow_type(kind))
     return Converted(array, _fit(pieces, valid) & _all_of(counts, values.fits))
@@ -275,7 +284,7 @@ def _arrays(kind: Array, pieces: Pieces) -> Converted:
 
 def _maps(kind: Map, pieces: Pieces) -> Converted:
     valid = pieces.kinds == JsonKind.OBJECT
-    counts, found = _elements(pieces, valid)
+    valid, counts, found = _elements(pieces, valid)
     names = convert(Scalar("string"), pieces_of(pieces.data, found.names))
     values = convert(kind.value, pieces_of(pieces.data, found.elements))
     fits = _fit(pieces, valid) & _all_of(counts, names.fits & values.fits)

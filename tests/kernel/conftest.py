@@ -21,6 +21,12 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
     return load(build(tmp_path_factory.mktemp("kernel")))
 
 
+@pytest.fixture(scope="session")
+def portable(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
+    """Without the code for some machines only."""
+    return load(build(tmp_path_factory.mktemp("kernel"), "-DKERNEL_PORTABLE"))
+
+
 def serve(code: ModuleType) -> None:
     """Make `kernel` use this code."""
     kernel._code = code

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import random
-from pathlib import Path
 from types import ModuleType
 
 import pytest
 import xxhash
 
-from tests.kernel.build import build, load
 
-
-def test_every_length_by_the_code_for_any_machine(cc: str, tmp_path: Path) -> None:
-    portable = load(build(tmp_path, "-DKERNEL_PORTABLE"))
+def test_every_length_by_the_code_for_any_machine(portable: ModuleType) -> None:
     text = random.Random(3).randbytes(8192)
     for size in range(4097):
         piece = text[size % 7 : size % 7 + size]

@@ -282,3 +282,32 @@ def test_only_what_is_requested_is_parsed() -> None:
     result = parse(narrow, Texts.of(pa.array([b'{"a":"no number","b":1}'], pa.binary())))
     assert [each.to_pylist() for each in result.arrays] == [[1]]
     assert not result.bad.any()
+
+
+def _is_json(text: bytes | None) -> bool:
+    try:
+        json.loads(text or b"")
+    except ValueError:
+        return False
+    return True
+
+
+@given(samples())
+def test_values_that_are_known_to_be_json_are_read_the_same(
+    sample: tuple[tuple[t.Field, ...], list[bytes | None]],
+) -> None:
+    fields, values = sample
+    texts = Texts.of(pa.array(filter(_is_json, values), pa.binary()))
+    expected, found = parse(shape(fields), texts), parse(shape(fields), texts._replace(sure=True))
+    assert found.bad.tolist() == expected.bad.tolist()
+    assert same([each.to_pylist() for each in found.arrays], [each.to_pylist() for each in expected.arrays])
+
+
+@pytest.mark.parametrize("ddl", ["a array<int>", "a map<string,int>", "a struct<b:int>", "a array<struct<b:int>>"])
+@pytest.mark.parametrize("text", ["[1,]", "[1 2]", '{"b":1,}', '{"b":x}', '[{"b":1},{"b":01}]', '{"b"}', "[nul]"])
+def test_parts_of_a_requested_value_are_checked_also_in_text_that_is_known_to_be_json(ddl: str, text: str) -> None:
+    """A defect of the writer does not become an empty list."""
+    texts = Texts.of(pa.array([f'{{"a":{text}}}'.encode(), b'{"a":null}'], pa.binary()))
+    found = parse(shape(parse_schema(ddl)), texts._replace(sure=True))
+    assert found.bad.tolist() == [True, False]
+    assert found.arrays[0].to_pylist() == [None, None]
