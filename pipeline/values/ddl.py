@@ -9,7 +9,18 @@ import re
 from collections.abc import Iterable
 
 from pipeline.errors import BadOption
-from topics_client.column_types import MAX_DIGITS, SCALARS, Array, ColumnType, Decimal, Field, Map, Scalar, Struct
+from topics_client.column_types import (
+    MAX_DIGITS,
+    SCALARS,
+    Array,
+    ColumnType,
+    Decimal,
+    Field,
+    Map,
+    Scalar,
+    Struct,
+    quoted,
+)
 from topics_client.json_schema import NotATable, struct_of
 
 #: The longest name of a member that the parser can look for.
@@ -34,7 +45,15 @@ _OTHERS = {
     "void": "leave the column out",
     "time": "use string",
 }
-_TOKEN = re.compile(r"\s*(?:(`(?:[^`]|``)+`)|([^\W]+)|('(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.)*\")|(\S))")
+#: A name in backticks, a text in quotes (a raw one has no escapes), a word, a comment, any other character.
+_TOKEN = re.compile(
+    r"\s*(?:(?P<quoted>`(?:[^`]|``)+`)"
+    r"|(?P<string>[rR](?:'[^']*'|\"[^\"]*\")|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")"
+    r"|(?P<word>\w+)|(?P<comment>--[^\r\n]*|/\*(?!\+).*?\*/)|(?P<sign>\S))",
+    re.DOTALL,
+)
+#: What may follow `timestamp`.
+_ZONES = {("without", "time", "zone"): "timestamp_ntz", ("with", "local", "time", "zone"): "timestamp"}
 
 
 def parse_schema(text: str) -> tuple[Field, ...]:
@@ -77,11 +96,12 @@ class _Parser:
         #: (offset, kind, token); the kinds are quoted, word, string and sign.
         self._tokens: list[tuple[int, str, str]] = []
         for match in _TOKEN.finditer(text):
-            if match.lastindex:
-                kind = ("quoted", "word", "string", "sign")[match.lastindex - 1]
-                self._tokens.append((match.start(match.lastindex), kind, match[match.lastindex]))
+            if (kind := match.lastgroup) and kind != "comment":
+                self._tokens.append((match.start(kind), kind, match[kind]))
         self._at = 0
         self._depth = 0
+        #: The names of the column and its members whose type is being read.
+        self._within: list[str] = []
 
     def table(self) -> tuple[Field, ...]:
         """All columns; a whole `struct<…>` counts as its fields."""
@@ -89,22 +109,22 @@ class _Parser:
             kind = self._type()
             fields = kind.fields if isinstance(kind, Struct) else ()
         else:
-            fields = self._fields("")
+            fields = self._fields() if self._tokens else ()
         if self._at < len(self._tokens):
             raise self._wrong("a comma or the end")
         if not fields:
             raise BadOption("valueSchema has no columns; write for example: id bigint, item string.")
         return fields
 
-    def _fields(self, end: str) -> tuple[Field, ...]:
+    def _fields(self) -> tuple[Field, ...]:
         found: list[Field] = []
-        while self._peek() != end:
+        while not found or self._take(","):
             name = self._name()
+            self._within.append(name)
             self._take(":")
             found.append(Field(name, self._type()))
             self._attributes()
-            if not self._take(","):
-                break
+            self._within.pop()
         return tuple(found)
 
     def _attributes(self) -> None:
@@ -118,7 +138,8 @@ class _Parser:
             self._at += 1
             if self._kind() != "string":
                 raise self._wrong("a text in quotes")
-            self._at += 1
+            while self._kind() == "string":
+                self._at += 1
 
     def _name(self) -> str:
         kind, token = self._kind(), self._peek()
@@ -133,10 +154,10 @@ class _Parser:
         word = self._peek().lower()
         word = _ALIASES.get(word, word)
         if word in _OTHERS:
-            raise BadOption(f"valueSchema: {self._peek()} is not a type of typed columns: {_OTHERS[word]}.")
+            raise self._bad(f"{self._peek()} is not a type of typed columns: {_OTHERS[word]}.")
         self._depth += 1
         if self._depth > MAX_DEPTH:
-            raise BadOption(f"valueSchema: types are nested more than {MAX_DEPTH} deep.")
+            raise self._bad(f"types are nested more than {MAX_DEPTH} deep.")
         self._at += 1
         found = self._rest_of(word)
         self._depth -= 1
@@ -144,7 +165,7 @@ class _Parser:
 
     def _rest_of(self, word: str) -> ColumnType:
         if word in SCALARS:
-            return Scalar(word)
+            return self._scalar(word)
         if word in ("decimal", "dec", "numeric"):
             return self._decimal()
         if word not in ("array", "map", "struct"):
@@ -155,15 +176,27 @@ class _Parser:
             found: ColumnType = Array(self._type())
         elif word == "map":
             if self._type() != Scalar("string"):
-                raise BadOption("valueSchema: the keys of a map are strings, as in JSON: write map<string, …>.")
+                raise self._bad("the keys of a map are strings, as in JSON: write map<string, …>.")
             self._expect(",")
             found = Map(self._type())
         else:
-            found = Struct(self._fields(">"))
-            if not found.fields:
-                raise self._wrong("the name of a column")
+            found = Struct(self._fields())
         self._expect(">")
         return found
+
+    def _scalar(self, name: str) -> Scalar:
+        # Spark has the long names only for `timestamp`, not for `timestamp_ltz`.
+        if self._tokens[self._at - 1][2].lower() == "timestamp":
+            for words, other in _ZONES.items():
+                if all(self._is_word(word, ahead) for ahead, word in enumerate(words)):
+                    self._at += len(words)
+                    return Scalar(other)
+        if name == "string" and self._is_word("collate"):
+            self._at += 1
+            if not self._is_word("utf8_binary"):
+                raise self._bad("typed columns have no collation but UTF8_BINARY: leave COLLATE out.")
+            self._at += 1
+        return Scalar(name)
 
     def _decimal(self) -> Decimal:
         if not self._take("("):
@@ -173,9 +206,8 @@ class _Parser:
             scale = self._number()
         self._expect(")")
         if not 0 <= scale <= precision <= MAX_DIGITS or precision < 1:
-            raise BadOption(
-                f"valueSchema: decimal({precision},{scale}) must have 1 to {MAX_DIGITS} digits, and not more behind "
-                "the point."
+            raise self._bad(
+                f"decimal({precision},{scale}) must have 1 to {MAX_DIGITS} digits, and not more behind the point."
             )
         return Decimal(precision, scale)
 
@@ -189,11 +221,12 @@ class _Parser:
         at = self._at + ahead
         return self._tokens[at][2] if at < len(self._tokens) else ""
 
-    def _kind(self) -> str:
-        return self._tokens[self._at][1] if self._at < len(self._tokens) else ""
+    def _kind(self, ahead: int = 0) -> str:
+        at = self._at + ahead
+        return self._tokens[at][1] if at < len(self._tokens) else ""
 
-    def _is_word(self, word: str) -> bool:
-        return self._kind() == "word" and self._peek().lower() == word
+    def _is_word(self, word: str, ahead: int = 0) -> bool:
+        return self._kind(ahead) == "word" and self._peek(ahead).lower() == word
 
     def _take(self, sign: str) -> bool:
         found = self._kind() == "sign" and self._peek() == sign
@@ -204,8 +237,12 @@ class _Parser:
         if not self._take(sign):
             raise self._wrong(sign)
 
+    def _bad(self, what: str) -> BadOption:
+        within = ".".join(map(quoted, self._within))
+        return BadOption(": ".join(filter(None, ("valueSchema", within, what))))
+
     def _wrong(self, wanted: str) -> BadOption:
         if self._at >= len(self._tokens):
             return BadOption(f"valueSchema ends where {wanted} should be: {self._text!r}.")
         offset, _, token = self._tokens[self._at]
-        return BadOption(f"valueSchema: {wanted} should be where {token!r} is (character {offset + 1}).")
+        return self._bad(f"{wanted} should be where {token!r} is (character {offset + 1}).")

@@ -17,7 +17,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
+from pipeline.errors import BadOption
 from pipeline.values import arrow_field, parse_schema
 from tests.pipeline.exports import command
 from tests.support.broker_process import ROOT
@@ -88,6 +90,34 @@ def test_types_are_those_that_spark_has(spark: SparkSession, filled: SmallSegmen
     assert frame.schema.fields[-len(typed) - 1 : -1] == typed.fields
     assert frame.columns[-1] == "_corrupt_record"
     assert frame.count() == COUNT
+
+
+@pytest.mark.parametrize(
+    "ddl",
+    [
+        "a INT NOT NULL COMMENT 'it''s', b: struct<c:decimal, `d.e`: array<dec(4,1)>>",
+        "struct<a:byte,b short,c:map<string,array<date>>>", "12ab real, _x long, int int, string string",
+        "a timestamp without time zone, b timestamp with local time zone, c timestamp_ltz",
+        "a int, -- the first, int\nb/**/int /* a b,\n */ not /**/ null -- end",
+        r"""a int comment 'x' "y" 'it\'s', b int comment r'\', c int comment '--', `--` int""",
+        "a string collate UTF8_BINARY not null, `a``b` numeric(38,38)",
+        "a int,", "a struct<b:int,>", ",a int", "a int b int", "a.b int", "a int null", "a int /* open", "`a` `int`",
+        "a int not null not null", "a int comment 'x' not null", "a timestamp with time zone", "a decimal(39,1)",
+        "a decimal(5,6)", "a struct<b>", "a array<int not null>", "a int(5)", "(a int)", "a int;", "'a' int",
+    ],
+)  # fmt: skip
+def test_a_schema_is_read_as_spark_reads_it(spark: SparkSession, ddl: str) -> None:
+    """The same columns, or both refuse it."""
+    try:
+        theirs = StructType.fromDDL(ddl)
+    except PySparkException:
+        with pytest.raises(BadOption):
+            parse_schema(ddl)
+        return
+    # Ours are nullable, whatever the DDL says.
+    ours = [arrow_field(each) for each in parse_schema(ddl)]
+    expected = to_arrow_schema(theirs, timezone="UTC")
+    assert [(each.name, each.type) for each in ours] == [(each.name, each.type) for each in expected]
 
 
 def test_values_are_those_of_from_json(spark: SparkSession, filled: SmallSegments) -> None:
