@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from broker.endpoint import Endpoint
-from broker.kafka import MAY_USE, Codecs, KafkaMetrics, Packed, deciding
+from broker.kafka import MAY_USE, Codecs, Described, KafkaMetrics, Packed, deciding
 from broker.kafka.groups import CellOffsets, Coordinator, Limits, Offsets
 from broker.kafka.share.cell_shares import CellShares
 from broker.kafka.share.shares import Shares
@@ -32,6 +32,7 @@ class Broker(Endpoint):
         "backups",
         "engine",
         "kafka_codecs",
+        "kafka_described",
         "kafka_groups",
         "kafka_lists",
         "kafka_metrics",
@@ -89,6 +90,7 @@ class Broker(Endpoint):
             Shares(engine, max_members=most) if cells is None else CellShares(engine, cells, max_members=most)
         )
         self.kafka_codecs = Codecs(engine)
+        self.kafka_described = Described()
         self.kafka_packed = Packed(Heavy())
         self.kafka_metrics = KafkaMetrics(self.kafka_groups, self.kafka_packed)
         self.proxy = Instances(

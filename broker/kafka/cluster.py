@@ -181,7 +181,12 @@ def nodes(call: Call) -> Nodes:
 def leader(topic: Topic, partition: int, nodes: Nodes) -> Leader:
     """Who leads a partition of a topic of this cell. Clients are told of no leader that is not among the brokers: some
     never recover from that."""
-    node = nodes.numbers[nodes.me if topic.placement is None else topic.placement.cells[partition]]
+    return leader_in(nodes.me if topic.placement is None else topic.placement.cells[partition], nodes)
+
+
+def leader_in(cell: int, nodes: Nodes) -> Leader:
+    """Who leads the partitions of a cell."""
+    node = nodes.numbers[cell]
     if node in nodes.away:
         return Leader(ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER, node, [node])
     return Leader(ErrorCode.NONE, node, node, [])

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from broker.auth import Gate
     from broker.cluster import OwnersFile
     from broker.kafka.codecs import Codecs
+    from broker.kafka.described import Described
     from broker.kafka.groups import Coordinator, Offsets
     from broker.kafka.metrics import KafkaMetrics
     from broker.kafka.packed import Packed
@@ -127,6 +128,8 @@ class Node(Protocol):
     def unpacking(self) -> Heavy: ...
     @property
     def kafka_codecs(self) -> Codecs: ...
+    @property
+    def kafka_described(self) -> Described: ...
     @property
     def kafka_groups(self) -> Coordinator: ...
     @property

@@ -51,6 +51,10 @@ _BROKERS: Final = 1
 _ASKS_SINCE: Final = 4
 #: From this version on, an answer may omit a topic's name.
 _NAMELESS_SINCE: Final = 12
+#: From this version on, an answer has the ids of topics.
+_IDS_SINCE: Final = 10
+#: Between cells: that of the topic could not be asked. No client gets this code.
+_AWAY: Final = ErrorCode.REQUEST_TIMED_OUT
 
 
 async def metadata(call: Call, request: MetadataRequest) -> MetadataResponse:
@@ -63,6 +67,8 @@ async def metadata(call: Call, request: MetadataRequest) -> MetadataResponse:
             topics = await asyncio.to_thread(sorted, listed, key=lambda each: each.name or "")
     else:
         topics = (await _topics_of_cells(call, request)).topics
+        if (cells := call.broker.cells) is not None:
+            topics = [_completed(call, cells, topic, request) async for topic in in_slices(topics)]
     operations = MetadataResponse().cluster_authorized_operations
     if request.include_cluster_authorized_operations:
         operations = cluster.cluster_operations(call.access)
@@ -86,6 +92,25 @@ async def _leave_out_unknown_leaders(topics: Iterable[MetadataResponseTopic], no
             if each.leader_id not in nodes and each.leader_id != NO_LEADER:
                 each.error_code, each.leader_id = ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER
                 each.offline_replicas = each.replica_nodes
+
+
+def _completed(
+    call: Call, cells: Cells, topic: MetadataResponseTopic, request: MetadataRequest
+) -> MetadataResponseTopic:
+    """The topic, or what its cell has last said of it if that is away."""
+    name, memory = topic.name, call.broker.kafka_described
+    if topic.error_code != _AWAY:
+        if name and cells.owner(name) != cells.me:
+            memory.note(topic, cells)
+        return topic
+    shape = memory.of(name) if name else None
+    if name is None or shape is None or (call.version >= _IDS_SINCE and shape.topic_id == cluster.NO_UUID):
+        return MetadataResponseTopic(error_code=ErrorCode.LEADER_NOT_AVAILABLE, name=name, topic_id=topic.topic_id)
+    if not cluster.may(call.access, READ, name) and not cluster.may(call.access, WRITE, name):
+        return MetadataResponseTopic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name)
+    nodes = cluster.nodes(call)
+    leaders = [cluster.leader_in(cell, nodes) for cell in shape.cells]
+    return _shown(call, name, shape.topic_id, leaders, request)
 
 
 def _wants_all(call: Call, request: MetadataRequest) -> bool:
@@ -119,6 +144,7 @@ _topics_of_cells = spread(
         error_code=code, name=asked.name or "", topic_id=asked.topic_id
     ),
     into=[("topics", "topics")],
+    unavailable=_AWAY,
     patience_s=0,  # later requests of the connection wait for this answer, and clients repeat the request
 )
 
@@ -179,12 +205,20 @@ def auto_created(call: Call) -> TopicConfig:
 
 def _described(call: Call, topic: Topic, request: MetadataRequest) -> MetadataResponseTopic:
     nodes = cluster.nodes(call)
-    described = MetadataResponseTopic(
-        name=topic.name,
-        topic_id=cluster.uuid_of(topic),
+    leaders = [cluster.leader(topic, number, nodes) for number in range(topic.config.partitions)]
+    return _shown(call, topic.name, cluster.uuid_of(topic), leaders, request)
+
+
+def _shown(
+    call: Call, name: str, topic_id: bytes, leaders: Iterable[cluster.Leader], request: MetadataRequest
+) -> MetadataResponseTopic:
+    """A topic with these leaders of its partitions."""
+    shown = MetadataResponseTopic(
+        name=name,
+        topic_id=topic_id,
         partitions=[
             MetadataResponsePartition(
-                error_code=(leader := cluster.leader(topic, number, nodes)).error_code,
+                error_code=leader.error_code,
                 partition_index=number,
                 leader_id=leader.node_id,
                 leader_epoch=LEADER_EPOCH,
@@ -192,12 +226,12 @@ def _described(call: Call, topic: Topic, request: MetadataRequest) -> MetadataRe
                 isr_nodes=[leader.replica],
                 offline_replicas=leader.offline,
             )
-            for number in range(topic.config.partitions)
+            for number, leader in enumerate(leaders)
         ],
     )
     if request.include_topic_authorized_operations:
-        described.topic_authorized_operations = cluster.topic_operations(call.access, topic.name)
-    return described
+        shown.topic_authorized_operations = cluster.topic_operations(call.access, name)
+    return shown
 
 
 def _room(answer: MetadataResponse, version: int) -> int:

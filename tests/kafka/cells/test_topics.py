@@ -239,3 +239,37 @@ async def test_long_lists_of_names_are_answered_in_their_order(cells: Several) -
         found = await _metadata(cells, 1, asked)
         assert [each.name for each in found.topics] == (asked or sorted(names))
         assert {each.error_code for each in found.topics} == {0}
+
+
+async def test_partitions_of_a_topic_whose_cell_is_away_are_named_as_they_were(cells: Several) -> None:
+    """Without them, the leader of a group would assign none."""
+    await create(cells, NAMES, partitions=CELLS)
+    before = (await _metadata(cells, 0, NAMES)).topics
+    await cells.stop(2)
+    assert (await _metadata(cells, 0, NAMES)).topics == before
+    assert [len(each.partitions) for each in before] == [CELLS] * CELLS
+    # Another one has not been told of it.
+    assert [each.error_code for each in (await _metadata(cells, 1, NAMES)).topics][2] == ErrorCode.LEADER_NOT_AVAILABLE
+    await cells.start(2)
+    await cells.ask(
+        1,
+        ApiKey.DELETE_TOPICS,
+        4,
+        DeleteTopicsRequest(topic_names=[NAMES[2]]),
+        DeleteTopicsResponse,
+    )
+    assert (await _metadata(cells, 0, NAMES)).topics[2].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    await cells.stop(2)
+    assert (await _metadata(cells, 0, NAMES)).topics[2].error_code == ErrorCode.LEADER_NOT_AVAILABLE
+
+
+async def test_what_is_remembered_of_a_topic_needs_permission(tmp_path: Path) -> None:
+    async with several(tmp_path, api_keys="all,other:read:other") as cells:
+        await log_in(cells, 0, "all")
+        await create(cells, NAMES)
+        assert (await _metadata(cells, 0, NAMES)).topics[2].error_code == 0
+        await cells.stop(2)
+        assert (await _metadata(cells, 0, NAMES)).topics[2].error_code == 0
+        await cells.forget(0)
+        await log_in(cells, 0, "other")
+        assert (await _metadata(cells, 0, NAMES)).topics[2].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
