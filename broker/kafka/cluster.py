@@ -9,7 +9,7 @@ Source: docs/cluster.md#clients.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -114,6 +114,14 @@ def members(call: Call) -> list[Member]:
     known = _known(cells)
     found = ((_number(cells, cell, known), _address_in(call, cell, known)) for cell in range(cells.count))
     return [Member(number, *at) for number, at in found if at is not None]
+
+
+def controller(call: Call, members: Iterable[Member]) -> int:
+    """The number of the node for requests that change something, of these: any does. The one that was asked is there,
+    and knows itself."""
+    numbers = [each.node_id for each in members]
+    me = node_id(call.broker)
+    return me if me in numbers else numbers[0] if numbers else NO_LEADER
 
 
 def coordinator(call: Call, group_id: str) -> Member | None:

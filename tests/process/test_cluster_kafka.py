@@ -133,11 +133,12 @@ def moved(cluster: Cluster, cell: int) -> None:
 
 def make_topics(address: str, names: list[str], partitions: int) -> None:
     """Of class fsync: of others, the end may be lost with a node, and idempotent producers notice."""
-    admin: Any = AdminClient({"bootstrap.servers": address})
     left = names
     deadline = time.monotonic() + PATIENCE_S
     while left:  # cells may move just now
         assert time.monotonic() < deadline, f"{left} cannot be made"
+        # A new client, because one that waits for a controller that has moved does not ask for another.
+        admin: Any = AdminClient({"bootstrap.servers": address, "socket.timeout.ms": 10_000})
         topics = [NewTopic(name, partitions, 1, config={"topics.durability": "fsync"}) for name in left]
         made = admin.create_topics(topics)
         left = [name for name in left if not _is_made(made[name])]
@@ -149,7 +150,7 @@ def _is_made(made: Future[None]) -> bool:
         made.result(PATIENCE_S)
     except KafkaException as error:
         code = error.args[0].code()
-        if code not in (KafkaError.TOPIC_ALREADY_EXISTS, KafkaError.LEADER_NOT_AVAILABLE):
+        if code not in (KafkaError.TOPIC_ALREADY_EXISTS, KafkaError.LEADER_NOT_AVAILABLE, KafkaError._TIMED_OUT):
             raise
         return code == KafkaError.TOPIC_ALREADY_EXISTS
     return True

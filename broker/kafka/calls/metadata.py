@@ -78,7 +78,7 @@ async def metadata(call: Call, request: MetadataRequest) -> MetadataResponse:
     return MetadataResponse(
         brokers=[MetadataResponseBroker(node_id=each.node_id, host=each.host, port=each.port) for each in members],
         cluster_id=cluster.cluster_id(call.broker),
-        controller_id=members[0].node_id if members else NO_LEADER,
+        controller_id=cluster.controller(call, members),
         topics=topics,
         cluster_authorized_operations=operations,
     )
@@ -245,7 +245,7 @@ async def describe_cluster(call: Call, request: DescribeClusterRequest) -> Descr
     members = cluster.members(call)
     answer = DescribeClusterResponse(
         cluster_id=cluster.cluster_id(call.broker),
-        controller_id=members[0].node_id if members else NO_LEADER,
+        controller_id=cluster.controller(call, members),
         brokers=[DescribeClusterBroker(broker_id=each.node_id, host=each.host, port=each.port) for each in members],
     )
     if request.include_cluster_authorized_operations:

@@ -241,6 +241,10 @@ async def test_long_lists_of_names_are_answered_in_their_order(cells: Several) -
         assert {each.error_code for each in found.topics} == {0}
 
 
+async def test_each_node_names_itself_as_the_controller(cells: Several) -> None:
+    assert [(await _metadata(cells, at, [])).controller_id for at in range(CELLS)] == [at + 1 for at in range(CELLS)]
+
+
 async def test_partitions_of_a_topic_whose_cell_is_away_are_named_as_they_were(cells: Several) -> None:
     """Without them, the leader of a group would assign none."""
     await create(cells, NAMES, partitions=CELLS)
