@@ -197,6 +197,8 @@ class Dying(MemoryBucket):
     "step", [pytest.param(5, id="some", marks=pytest.mark.slow), pytest.param(1, id="all", marks=pytest.mark.soak)]
 )
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+# The threads of a process that is killed here go on, and find its log as it was.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 async def test_an_adoption_that_was_killed_at_any_write_is_completed_by_the_same_command(
     tmp_path: Path, after: bool, step: int
 ) -> None:
