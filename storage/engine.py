@@ -490,7 +490,7 @@ class Engine:
         start("expiry", options.expiry_interval_ms / 1000, self.expiry.tick)
         start("snapshot", min(1.0, options.snapshot_interval_ms / 1000), self.snapshotter.tick)
         start("upkeep", options.checkpoint_interval_ms / 1000, self.segment_worker.tick)
-        if self.moves_segments:
+        if self.store.cold is not None:
             start("relocator", options.checkpoint_interval_ms / 1000, self.relocator.tick)
 
     @property

@@ -21,7 +21,17 @@ from storage.bucket.base import (
     read_base,
 )
 from storage.bucket.checks import ClockWrong, StoreBroken, check_clock, check_slot
-from storage.bucket.cluster import FORMATS, Cluster, NoCluster, found, read_cluster, read_record, revise
+from storage.bucket.cluster import (
+    COLD_FORMAT,
+    FORMATS,
+    Cluster,
+    NoCluster,
+    format_here,
+    found,
+    read_cluster,
+    read_record,
+    revise,
+)
 from storage.bucket.driver import Bucket, Driver, open_bucket
 from storage.bucket.keys import sign
 from storage.bucket.location import IN_BUCKET, Location, open_location, parse_location
@@ -45,6 +55,7 @@ from storage.bucket.times import SECONDS, RequestTimes
 
 __all__ = [
     "ANYONE",
+    "COLD_FORMAT",
     "FORMATS",
     "IN_BUCKET",
     "SECONDS",
@@ -84,6 +95,7 @@ __all__ = [
     "check_slot",
     "delete",
     "forget_signs",
+    "format_here",
     "found",
     "get_patiently",
     "get_range_patiently",

@@ -21,7 +21,9 @@ from storage.errors import MetadataLost, OpenError, UnsupportedFormat
 
 #: Of what is in the bucket: those that this program reads. It writes the one that the cluster has, and no newer one
 #: before all nodes read that.
-FORMATS: tuple[int, ...] = (1,)
+FORMATS: tuple[int, ...] = (1, 2)
+#: From this one on, segments may be cold.
+COLD_FORMAT: Final = 2
 GIVE_UP_S: Final = 30.0
 
 
@@ -48,7 +50,7 @@ class NoCluster(OpenError):
 def found(location: Location, cluster_id: str, cells: int) -> Steps[Cluster]:
     """Make the object, or return what another process has made. Raises Unanswered, and as `read_cluster`."""
     until = (yield from now()) + GIVE_UP_S
-    made = Cluster(format=FORMATS[0], cluster_id=cluster_id, url=str(location), cells=cells)
+    made = Cluster(format=max(FORMATS), cluster_id=cluster_id, url=str(location), cells=cells)
     yield from patiently(Create(keys.CLUSTER, msgspec.json.encode(made)), until)
     return (yield from read_cluster(location))
 
@@ -98,6 +100,20 @@ def read_record(location: Location, known: Cluster | None = None) -> Steps[Clust
             "release that the other nodes have."
         )
     return known
+
+
+def format_here() -> Steps[int]:
+    """The format of the cluster of this prefix, whether this program reads it or not; 0: there is none. Raises
+    MetadataLost, Unanswered."""
+    until = (yield from now()) + GIVE_UP_S
+    found = revision = 0
+    while (data := (yield from patiently(Get(keys.cluster(revision)), until))) is not None:
+        try:
+            found = msgspec.json.decode(data, type=Cluster).format
+        except msgspec.DecodeError as error:
+            raise MetadataLost(f"{keys.cluster(revision)} is damaged: {error}.") from None
+        revision += 1
+    return found
 
 
 def _decode(location: Location, revision: int, data: bytes) -> Cluster:

@@ -37,6 +37,7 @@ import structlog
 from storage.backup.bases import BaseTarget
 from storage.bucket import (
     ANYONE,
+    COLD_FORMAT,
     IN_BUCKET,
     TTL_S,
     Base,
@@ -66,6 +67,7 @@ from storage.bucket import (
     check_slot,
     delete,
     forget_signs,
+    format_here,
     get_patiently,
     get_range_patiently,
     newest_head,
@@ -80,7 +82,7 @@ from storage.bucket import (
 from storage.cells.bucket_metrics import collect
 from storage.cells.local import LocalDirectory
 from storage.engine import Engine
-from storage.errors import StorageError
+from storage.errors import MetadataLost, StorageError
 from storage.log import split
 from storage.options import Options
 from storage.platform import Clock, PosixFileSystem, SystemClock, UnsyncedFileSystem, new_format
@@ -188,8 +190,9 @@ class CellOwner:
         #: How far the wall clock is ahead of the store's, at the last comparison.
         self.clock_off_s = 0.0
         options = options or Options()
-        #: Segments that are only in the bucket. More become so if `Options.cold_dir` says it.
-        self._tier = NamedTier(self._read_cold, is_open=options.cold_dir == IN_BUCKET)
+        self._wants_cold = options.cold_dir == IN_BUCKET
+        #: Segments that are only in the bucket.
+        self._tier = NamedTier(self._read_cold, is_open=False)
         self._cold_timeout_s = options.cold_timeout_s
         wanted = msgspec.structs.replace(
             options,
@@ -231,6 +234,7 @@ class CellOwner:
         works = {
             "bases": self._put_bases(),
             "checks": self._keep_checking(),
+            "cold": self._open_tier(),
             "signs-of-others": self._forget(taken.former),
         }
         for name, work in works.items():
@@ -413,6 +417,20 @@ class CellOwner:
         while True:
             await self._clock.sleep(CHECK_S)
             await self.check()
+
+    async def _open_tier(self) -> None:
+        """Let segments become cold, if that is wanted, once the cluster is finalized for it: programs that read only
+        the format before do not start on a cell with cold segments."""
+        told = False
+        while self._wants_cold:
+            with contextlib.suppress(Unanswered, MetadataLost):
+                self._tier.is_open = await asyncio.to_thread(self._driver.run, format_here()) >= COLD_FORMAT
+                if self._tier.is_open:
+                    return
+                if not told:
+                    _log.warning("cold_needs_finalize", cell=self._cell)
+                told = True
+            await self._clock.sleep(CHECK_S)
 
     async def _forget(self, former: set[str]) -> None:
         """Delete the signs of the owners before, which were killed or ended without a reason to do it themselves."""

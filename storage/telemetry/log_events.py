@@ -302,6 +302,12 @@ LOGGED: Final = (
         "Set the clock. If the store is named, stop using it: other cells may be damaged.",
     ),
     Event(
+        "cold_needs_finalize", "warning", "cell",
+        "Segments of the cell do not become cold, although `TOPICS_COLD_DIR` is `bucket`: the cluster has a format "
+        "that older releases read, and these do not start on cold segments.",
+        "When all nodes run this release: `topics cluster finalize`. Segments move within a minute.",
+    ),
+    Event(
         "cell_not_given", "warning", "cell error",
         "A cell in a bucket was stopped cleanly, but its last seal could not be stored. Other processes wait "
         "until it is known to be gone.",

@@ -116,23 +116,18 @@ async def test_a_set_without_a_bucket_has_no_other_node(tmp_path: Path) -> None:
         await made.stop()
 
 
-@pytest.fixture
-def pretend(monkeypatch: pytest.MonkeyPatch) -> None:
-    """This program reads a second format."""
-    monkeypatch.setattr("storage.bucket.cluster.FORMATS", (1, 2))
-    monkeypatch.setattr("broker.gateway.ordering.FORMATS", (1, 2))
-
-
 URL = "s3://bucket/one"
 LOCATION = parse_location(URL)
 
 
 async def test_a_format_is_begun_when_all_nodes_read_it_and_older_programs_stop(
-    tmp_path: Path, pretend: None, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with nodes(tmp_path, 1, cluster_url=URL) as made, client_of(made.nodes[0]) as client:
         driver = Driver(made.store, SystemClock())
-        first = driver.run(found(LOCATION, "a" * 32, 1))
+        with monkeypatch.context() as before:
+            before.setattr("storage.bucket.cluster.FORMATS", (1,))
+            first = driver.run(found(LOCATION, "a" * 32, 1))
         assert first.format == 1
         told = refused(await client.post("/v0/cluster/finalize"), 400, "invalid_request")
         assert "Not all nodes read format 2: node-0, node-1" in told

@@ -54,7 +54,7 @@ def test_a_copied_prefix_is_refused(driver: Driver) -> None:
     ("content", "error"),
     [
         (b"{", MetadataLost),
-        (b'{"format":2,"cluster_id":"a","url":"s3://bucket/one","cells":4}', UnsupportedFormat),
+        (b'{"format":3,"cluster_id":"a","url":"s3://bucket/one","cells":4}', UnsupportedFormat),
     ],
 )
 def test_an_object_that_cannot_be_read_is_refused(

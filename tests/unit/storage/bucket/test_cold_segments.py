@@ -12,7 +12,7 @@ import pytest
 
 from storage import Durability, ReadQuery, TagMatch, TopicConfig
 from storage.backup.restoring import restore
-from storage.bucket import IN_BUCKET, Candidate, Location, Unanswered
+from storage.bucket import COLD_FORMAT, IN_BUCKET, Candidate, Driver, Location, Unanswered, read_cluster, revise
 from storage.cells.adopting import adopt
 from storage.cells.exporting import export_cluster
 from storage.cells.founding import make_cluster
@@ -20,7 +20,7 @@ from storage.cells.owner import CellOwner
 from storage.engine import Engine
 from storage.errors import SegmentUnreadable
 from storage.options import Options
-from storage.platform import PosixFileSystem
+from storage.platform import PosixFileSystem, SystemClock
 from storage.state import COLD, Segment
 from tests.support.memory_bucket import MemoryBucket
 from tests.unit.storage.bucket.test_one_machine import opener
@@ -185,6 +185,34 @@ async def test_a_segment_that_moved_behind_the_newest_base_is_hot_for_the_next_o
     assert cold(second.engine) == []
     assert len(local(second.engine)) == len(segments(second.engine))
     assert await contents(second.engine) == ALL
+
+
+async def test_nothing_moves_before_the_cluster_is_finalized_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store()
+    with monkeypatch.context() as before:
+        before.setattr("storage.bucket.cluster.FORMATS", (1,))
+        make_cluster(HERE, 1, open_store=opener(store))
+    monkeypatch.setattr("storage.cells.owner.CHECK_S", 0.02)
+    owner = await Nodes(store, tmp_path).start()
+    try:
+        await owner.engine.put_topic("events", TopicConfig(durability=Durability.FSYNC))
+        for number in range(RECORDS):
+            await owner.engine.append("events", [record(number)])
+        await owner.engine.segment_worker.flush_all()
+        await owner.put_base()
+        await asyncio.sleep(0.2)
+        assert cold(owner.engine) == []
+        driver = Driver(store, SystemClock())
+        cluster = driver.run(read_cluster(HERE))
+        assert cluster.format == 1
+        assert driver.run(revise(cluster, format=COLD_FORMAT)) is not None
+        driver.close()
+        await until(lambda: len(cold(owner.engine)) == 5)
+        assert await contents(owner.engine) == ALL
+    finally:
+        await owner.close()
 
 
 async def test_a_process_that_starts_again_in_the_same_directory_finds_them(store: Store, nodes: Nodes) -> None:
