@@ -159,7 +159,7 @@ BUCKET = "store.bucket=s3://bucket/prefix"
         (["replicaCount=0"], "replicaCount is 0, but must be 1 or more"),
         ([BUCKET, "cells=2"], "store.cells says how many cells"),
         ([BUCKET, "replicaCount=3", "store.cells=2"], "a node without a cell has nothing to do"),
-        ([BUCKET, "cold.url=s3://b/c"], "a cluster has no cold tier"),
+        ([BUCKET, "cold.url=s3://b/c"], "the cold tier of a cluster is its bucket"),
         ([BUCKET, "persistence.existingClaim=c"], "cannot share a volume"),
         ([BUCKET, "backup.existingClaim=c"], "backed up by copying its bucket"),
         ([BUCKET, "kafka.advertised=a:1"], "kafka.advertised is a:1 for all nodes of a cluster"),

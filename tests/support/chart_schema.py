@@ -152,7 +152,11 @@ def storage() -> dict[str, dict[str, Any]]:
             init=BOOLEAN,
             secretRef=NAME,
             clusterSecret=strict(existingSecret=NAME, key=KEY_OF_SECRET),
-            cache=strict(persistent=BOOLEAN, sizeLimit={**QUANTITY, "pattern": f"{QUANTITY['pattern']}|^$"}),
+            cache=strict(
+                persistent=BOOLEAN,
+                sizeLimit={**QUANTITY, "pattern": f"{QUANTITY['pattern']}|^$"},
+                recentOnly=BOOLEAN,
+            ),
         ),
         "persistence": strict(
             enabled=BOOLEAN,
