@@ -421,15 +421,15 @@ class CellOwner:
     async def _open_tier(self) -> None:
         """Let segments become cold, if that is wanted, once the cluster is finalized for it: programs that read only
         the format before do not start on a cell with cold segments."""
-        told = False
+        warned = False
         while self._wants_cold:
             with contextlib.suppress(Unanswered, MetadataLost):
                 self._tier.is_open = await asyncio.to_thread(self._driver.run, format_here()) >= COLD_FORMAT
                 if self._tier.is_open:
                     return
-                if not told:
+                if not warned:
                     _log.warning("cold_needs_finalize", cell=self._cell)
-                told = True
+                warned = True
             await self._clock.sleep(CHECK_S)
 
     async def _forget(self, former: set[str]) -> None:

@@ -247,10 +247,10 @@ async def test_objects_of_dropped_segments_are_deleted_and_others_stay(store: St
     for _ in range(3):
         await owner.put_base()
 
-    def kept() -> int:
+    def stored() -> int:
         return sum("/segments/" in key for key in store.objects)
 
-    while kept() != len([each for each in segments(owner.engine) if each.sealed]):
+    while stored() != len([each for each in segments(owner.engine) if each.sealed]):
         await owner.trim()
         await asyncio.sleep(0.05)
     assert await contents(owner.engine) == ALL[30:]
