@@ -15,6 +15,8 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
 
 from pipeline.export.part_settings import TABLES, PartSettings
 from pipeline.export.tables import TableChain
@@ -131,7 +133,7 @@ class Run:
 @pytest.mark.parametrize("kind", TABLES)
 @pytest.mark.soak
 @pytest.mark.timeout(4 * 3600)
-def test_every_record_once_at_scale(tmp_path: Path, java_home: str, kind: str) -> None:
+def test_every_record_once_at_scale(tmp_path: Path, java_home: str, spark: SparkSession, kind: str) -> None:
     out = tmp_path / "out"
     out.mkdir()
     broker = SmallSegments(
@@ -164,11 +166,13 @@ def test_every_record_once_at_scale(tmp_path: Path, java_home: str, kind: str) -
         with Exports(broker.url, str(out)) as exports:
             heads = {each.partition: each.head_seq for each in exports.origin.held(TOPIC)}
             rows = counted(exports)
+            again = counted_by_spark(exports, spark)
             versions = len(exports.chain(TOPIC).numbers())
         said = command("verify", "--to", str(out), "--topics", TOPIC, "--url", broker.url)
     assert all(heads[at] >= seq for at, seq in producer.acked.items())
     # Rows, different seqs, first and last seq of each partition.
     assert rows == {at: (head, head, 1, head) for at, head in heads.items() if head}
+    assert again == rows
     assert sum(heads.values()) >= RECORDS
     assert "0 problems" in said, said
     print(f"{kind}: {sum(heads.values()):,} records, {versions} manifests, killed {run.killed}")
@@ -191,3 +195,18 @@ def counted(exports: Exports) -> Counts:
         return {
             at: (count, different, low, high) for at, count, different, low, high in connection.sql(query).fetchall()
         }
+
+
+def counted_by_spark(exports: Exports, spark: SparkSession) -> Counts:
+    """What Spark counts in the files that the table names."""
+    chain = exports.chain(TOPIC)
+    assert isinstance(chain, TableChain)
+    table = chain.table()
+    assert table is not None
+    files = (
+        table.file_uris() if chain.called == "Delta" else [each.file.file_path for each in table.scan().plan_files()]
+    )
+    seq = f.col("seq")
+    counts = (f.count(seq), f.countDistinct(seq), f.min(seq), f.max(seq))
+    found = spark.read.parquet(*files).groupBy("partition").agg(*counts).collect()
+    return {at: (count, different, low, high) for at, count, different, low, high in found}
