@@ -157,20 +157,26 @@ class Forwarder:
 
 
 async def answered(request: Request, exchange: Exchange, head: Head) -> Answer:
-    """The answer for the client, made from the answer of the cell. Its body is read while it is sent."""
+    """The answer for the client, made from the answer of the cell.
+
+    A small body is read first: a cell sends it behind its head, and may be killed in between. The client then gets an
+    error with an `outcome`, and no answer that ends too early. Other bodies are read while they are sent.
+    """
     identity = head.header(b"x-request-id")
     if identity:
         request.answered_as(identity)
     if head.status in WITHOUT_BODY:
         exchange.end()
         return Answer(b"", status=head.status, headers=head.shared())
-    rest = None
+    body, rest = b"", None
     if _is_head(request):
         exchange.end()
+    elif head.length is not None and head.length <= SMALL and not exchange.is_sending:
+        body = await request.unless_gone(exchange.body(SMALL))
     else:
         rest = await _primed(exchange.pieces())
     return Streamed(
-        b"",
+        body,
         rest,
         length=head.length,
         status=head.status,

@@ -136,6 +136,8 @@ class Cell:
                 )
         except (OSError, TimeoutError):
             raise PeerUnavailable(self.number, "none") from None
+        if link.transport.is_closing():  # the cell has gone before the link got a user, who would wait forever
+            raise PeerUnavailable(self.number, "none")
         return link
 
     async def relayed(self) -> socket.socket | None:

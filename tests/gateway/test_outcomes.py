@@ -14,6 +14,7 @@ import pytest
 
 from broker.cells import home_cell
 from broker.gateway import Gateway, GatewayApp, HotForwards
+from broker.gateway.links import Link
 from broker.net import listen
 from broker.server import BrokerServer
 from broker.settings import Settings
@@ -74,6 +75,45 @@ async def test_the_outcome_is_unknown_if_the_cell_goes_away_and_nothing_is_sent_
         assert len(cell.requests) == 1
         read = await client.get(f"/v0/topics/{AT_0}")
         assert outcome(read) == (503, "not_ready", "none")  # a read changes nothing
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("method", ["POST", "DELETE", "GET"])
+async def test_the_outcome_is_unknown_if_the_cell_goes_away_within_its_answer(
+    tmp_path: Path, path: str, method: str
+) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(answer(200, b"{}")[:-2])
+        await writer.drain()
+        await asyncio.sleep(0.05)
+        writer.close()
+
+    async with gateway(tmp_path) as (_, client, _port):
+        server = await asyncio.start_unix_server(serve, str(tmp_path / "0"))
+        response = (
+            await append(client, AT_0, path) if method == "POST" else await client.request(method, f"/v0/topics/{AT_0}")
+        )
+        server.close()
+    assert outcome(response) == (503, "not_ready", "none" if method == "GET" else "unknown")
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_a_cell_that_goes_away_as_soon_as_it_accepts_is_not_waited_for(
+    tmp_path: Path, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Link.connection_made
+
+    def goes_away(link: Link, transport: asyncio.BaseTransport) -> None:
+        made(link, transport)
+        link.transport.abort()
+
+    async def never(head: bytes, body: bytes) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Link, "connection_made", goes_away)
+    async with gateway(tmp_path) as (_, client, _port), ScriptedCell(tmp_path / "0", never):
+        assert outcome(await append(client, AT_0, path)) == (503, "not_ready", "none")
 
 
 @pytest.mark.parametrize("path", PATHS)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import random
 import signal
-import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
@@ -144,14 +144,12 @@ def test_without_the_cell_of_partition_0_only_the_other_partitions_answer(cells:
 
 def test_a_deletion_whose_cell_is_killed_has_not_begun_or_ends_by_itself(cells: CellSet, path: str) -> None:
     for killed in (HOME, OTHER, HOME, OTHER):
-        answers: list[tuple[int, Any]] = []
-        deleting = threading.Thread(target=lambda found=answers: found.append(cells.call("DELETE", path)))
-        deleting.start()
-        time.sleep(random.random() * 0.03)
-        cells.kill_cell(killed)
-        deleting.join()
+        with ThreadPoolExecutor(1) as thread:
+            deleting = thread.submit(cells.call, "DELETE", path)
+            time.sleep(random.random() * 0.03)
+            cells.kill_cell(killed)
         cells.wait_ready()
-        [(status, answer)] = answers
+        status, answer = deleting.result()
         cells.until(lambda: cells.call("GET", f"{path}?complete=true")[0] in (200, 404))
         exists = cells.call("GET", path)[0] == 200
         if status == 200:
