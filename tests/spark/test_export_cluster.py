@@ -15,8 +15,6 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as f
 
 from pipeline.export.part_settings import TABLES, PartSettings
 from pipeline.export.tables import TableChain
@@ -24,6 +22,7 @@ from tests.pipeline.exports import Exports, command
 from tests.support.broker_process import PATIENCE_S
 from tests.support.small_segments import SmallSegments
 from tests.support.spark_cluster import Driver, SparkCluster
+from tests.support.table_connectors import Counts, count
 from topics_client import Client, NewRecord, TopicsError
 
 TOPIC = "scaled"
@@ -38,8 +37,6 @@ KILLS = min(24, max(6, RECORDS // 250_000))
 SEGMENTS = 20
 #: Manifests of the whole export, at least.
 MANIFESTS = 10
-
-Counts = dict[int, tuple[int, int, int, int]]
 
 
 class Producer:
@@ -133,7 +130,7 @@ class Run:
 @pytest.mark.parametrize("kind", TABLES)
 @pytest.mark.soak
 @pytest.mark.timeout(4 * 3600)
-def test_every_record_once_at_scale(tmp_path: Path, java_home: str, spark: SparkSession, kind: str) -> None:
+def test_every_record_once_at_scale(tmp_path: Path, java_home: str, kind: str) -> None:
     out = tmp_path / "out"
     out.mkdir()
     broker = SmallSegments(
@@ -166,7 +163,7 @@ def test_every_record_once_at_scale(tmp_path: Path, java_home: str, spark: Spark
         with Exports(broker.url, str(out)) as exports:
             heads = {each.partition: each.head_seq for each in exports.origin.held(TOPIC)}
             rows = counted(exports)
-            again = counted_by_spark(exports, spark)
+            again = counted_by_spark(exports, java_home)
             versions = len(exports.chain(TOPIC).numbers())
         said = command("verify", "--to", str(out), "--topics", TOPIC, "--url", broker.url)
     assert all(heads[at] >= seq for at, seq in producer.acked.items())
@@ -197,16 +194,12 @@ def counted(exports: Exports) -> Counts:
         }
 
 
-def counted_by_spark(exports: Exports, spark: SparkSession) -> Counts:
-    """What Spark counts in the files that the table names."""
+def counted_by_spark(exports: Exports, java_home: str) -> Counts:
+    """What Spark counts in the table, with the connector of its format."""
     chain = exports.chain(TOPIC)
     assert isinstance(chain, TableChain)
     table = chain.table()
     assert table is not None
-    files = (
-        table.file_uris() if chain.called == "Delta" else [each.file.file_path for each in table.scan().plan_files()]
-    )
-    seq = f.col("seq")
-    counts = (f.count(seq), f.countDistinct(seq), f.min(seq), f.max(seq))
-    found = spark.read.parquet(*files).groupBy("partition").agg(*counts).collect()
-    return {at: (count, different, low, high) for at, count, different, low, high in found}
+    path = table.table_uri if chain.called == "Delta" else table.metadata_location
+    [found] = count(chain.called.lower(), path, java_home)
+    return found
