@@ -82,13 +82,7 @@ def read_cluster(location: Location) -> Steps[Cluster]:
 
 def read_record(location: Location, known: Cluster | None = None) -> Steps[Cluster]:
     """As `read_cluster`, also of a copy. `known`: what was read before."""
-    until = (yield from now()) + GIVE_UP_S
-    while True:
-        revision = 0 if known is None else known.revision + 1
-        data = yield from patiently(Get(keys.cluster(revision)), until)
-        if data is None:
-            break
-        known = _decode(location, revision, data)
+    known = yield from _newest(f"{location}/", known)
     if known is None:
         raise NoCluster(
             f"There is no cluster at {location}. `python -m storage cluster init {location} --cells N` makes one."
@@ -105,22 +99,26 @@ def read_record(location: Location, known: Cluster | None = None) -> Steps[Clust
 def format_here() -> Steps[int]:
     """The format of the cluster of this prefix, whether this program reads it or not; 0: there is none. Raises
     MetadataLost, Unanswered."""
+    cluster = yield from _newest("")
+    return 0 if cluster is None else cluster.format
+
+
+def _newest(front: str, known: Cluster | None = None) -> Steps[Cluster | None]:
+    """The last of the objects behind `known`, or else `known`. `front`: what stands in front of its key in errors."""
     until = (yield from now()) + GIVE_UP_S
-    found = revision = 0
-    while (data := (yield from patiently(Get(keys.cluster(revision)), until))) is not None:
-        try:
-            found = msgspec.json.decode(data, type=Cluster).format
-        except msgspec.DecodeError as error:
-            raise MetadataLost(f"{keys.cluster(revision)} is damaged: {error}.") from None
-        revision += 1
-    return found
+    while True:
+        revision = 0 if known is None else known.revision + 1
+        data = yield from patiently(Get(keys.cluster(revision)), until)
+        if data is None:
+            return known
+        known = _decode(front, revision, data)
 
 
-def _decode(location: Location, revision: int, data: bytes) -> Cluster:
+def _decode(front: str, revision: int, data: bytes) -> Cluster:
     try:
         cluster = msgspec.json.decode(data, type=Cluster)
     except msgspec.DecodeError as error:
-        raise MetadataLost(f"{location}/{keys.cluster(revision)} is damaged: {error}.") from None
+        raise MetadataLost(f"{front}{keys.cluster(revision)} is damaged: {error}.") from None
     if cluster.revision != revision:
-        raise MetadataLost(f"{location}/{keys.cluster(revision)} has the content of object {cluster.revision}.")
+        raise MetadataLost(f"{front}{keys.cluster(revision)} has the content of object {cluster.revision}.")
     return cluster
