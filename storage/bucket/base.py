@@ -184,10 +184,13 @@ class Trimmer:
         self._bases = [base]
         #: Slots before it are gone, except for seals.
         self.log_from = base.manifest.trimmed
+        #: A base was tried and not added: its head may exist, or exist later.
+        self.is_unsure = False
 
     def add(self, base: Base) -> None:
         """There is a newer base."""
         self._bases.append(base)
+        self.is_unsure = False
 
     def trim(self, may_delete: Callable[[float], bool]) -> Steps[int]:
         """Delete superseded objects, and return how many. `may_delete` gets the time, and is called before each
@@ -224,9 +227,10 @@ class Trimmer:
         No base is under way in this process. Raises Unanswered.
 
         None before this process has put a base: until then a fenced owner may complete one of the number after the
-        newest. It cannot later, and who owns the cell after this process uses other names.
+        newest. It cannot later, and who owns the cell after this process uses other names. None either while the
+        outcome of this process's last base is unknown: its objects would be deleted, and its head stay.
         """
-        if len(self._bases) < NEWEST:
+        if len(self._bases) < NEWEST or self.is_unsure:
             return []
         needed = {each.key for base in self._bases for each in base.manifest.objects}
         needed |= {base.head.manifest.key for base in self._bases}

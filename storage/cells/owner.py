@@ -92,9 +92,12 @@ from storage.telemetry import Family
 
 _log = structlog.get_logger("storage")
 
-#: A base is put when so many slots or bytes are behind the newest one.
+#: A base is put when so many slots, bytes or units of the log are behind the newest one. A takeover reads the slots and
+#: the bytes, and applies the units: a lease or an ack of one job takes 17 µs
+#: (docs/adr/0155-a-base-counts-units-and-not-frames.md).
 BASE_SLOTS: Final = 1000
 BASE_BYTES: Final = 256 << 20
+BASE_UNITS: Final = 200_000
 #: How often it is looked at whether a base is due, and whether the owner's time is over.
 LOOK_S: Final = 0.25
 #: Slots are created at most this often, if `Options.put_interval_ms` says nothing else.
@@ -163,6 +166,8 @@ class CellOwner:
         #: (slot, file and offset of its body) behind the redo slot of the newest base, and their bytes.
         self._behind: list[tuple[int, tuple[int, int]]] = []
         self._behind_bytes = 0
+        #: `_units` as of the newest base.
+        self._units_before = 0
         self._directory = LocalDirectory(root, cell, candidate.nonce, self._clock)
         self._objects = BucketObjects(self._driver)
         #: Where the log of the directory goes on behind the last slot; None: nowhere.
@@ -170,6 +175,8 @@ class CellOwner:
         #: The takeover is over.
         self._taken = threading.Event()
         self._attempts = 0
+        #: Objects that bases without a known outcome have stored since the newest base. The next one names them again.
+        self._stored: dict[str, Named] = {}
         self._trimming = asyncio.Lock()
         #: One base is put at a time.
         self._basing = asyncio.Lock()
@@ -330,6 +337,7 @@ class CellOwner:
         """The end of the log that the process before has left in the directory, unless a write came first."""
         active, _ = split(self.engine.shards[0].log.end_lsn)
         with self._slots_lock:
+            self._renew()
             self._put_tail(active)
 
     def _put_tail(self, before_file: int) -> None:
@@ -356,6 +364,10 @@ class CellOwner:
     def append(self, body: Body) -> None:
         """As `storage.bucket.log_file.SlotSink`."""
         with self._slots_lock:
+            try:
+                self._renew()
+            except (Fenced, GivenUp, Unanswered) as error:
+                raise OSError(errno.EIO, str(error)) from error
             self._put_tail(body.file)
             self._append(body)
 
@@ -401,15 +413,25 @@ class CellOwner:
                 continue
             with self._slots_lock:
                 try:
-                    sent_at = self._driver.run(self._slots.seal_again())
-                except (Fenced, GivenUp, Unanswered) as error:
-                    self._lose(error)
+                    self._renew()
+                except (Fenced, GivenUp, Unanswered):
                     return
-                with self._facts_lock:
-                    self._seals.add(self._slots.seal.slot)
-                    self._recent_seals.append(self._slots.seal)
-                    self._known_end = self._slots.seal.slot + 1
-                self._time.sealed(sent_at)
+
+    def _renew(self) -> None:
+        """Begin a new generation if the owner's time is over. With the lock of the slots. Raises Fenced, GivenUp,
+        Unanswered; the cell is lost then."""
+        if not self._time.expired(self._clock.monotonic_ns() / 1e9):
+            return
+        try:
+            sent_at = self._driver.run(self._slots.seal_again())
+        except (Fenced, GivenUp, Unanswered) as error:
+            self._lose(error)
+            raise
+        with self._facts_lock:
+            self._seals.add(self._slots.seal.slot)
+            self._recent_seals.append(self._slots.seal)
+            self._known_end = self._slots.seal.slot + 1
+        self._time.sealed(sent_at)
 
     # -- checks: on the loop -------------------------------------------------------------------------------------------
 
@@ -455,8 +477,8 @@ class CellOwner:
         except Unanswered:
             return
         except (StoreBroken, ClockWrong) as error:
-            if not self.may_answer():
-                return  # another process may own the cell by now, and delete slots
+            if not self.may_answer() or number < self._trimmer.log_from:
+                return  # another process may own the cell by now, and delete slots; or this one has deleted it
             _log.error("cell_refused", cell=self._cell, error=str(error))
             self._lose(error)
 
@@ -466,13 +488,25 @@ class CellOwner:
         while True:
             await self._clock.sleep(LOOK_S)
             try:
-                if len(self._behind) >= BASE_SLOTS or self._behind_bytes >= BASE_BYTES:
+                if self._is_base_due():
                     await self.put_base()
                 await self.trim()
                 await self._sweep_when_due()
             except (StorageError, Unanswered, BaseTaken, BaseMissing, OSError) as error:
                 _log.warning("base_failed", cell=self._cell, error=type(error).__name__)
                 await self._clock.sleep(1.0)
+
+    def _is_base_due(self) -> bool:
+        return (
+            len(self._behind) >= BASE_SLOTS
+            or self._behind_bytes >= BASE_BYTES
+            or self._units - self._units_before >= BASE_UNITS
+        )
+
+    @property
+    def _units(self) -> int:
+        """Of the log, in this process. Each frame that it began with counts as one."""
+        return self.engine.report.frames + self.engine.shards[0].log.stats.units
 
     async def put_base(self) -> Base:
         """Put a base of the engine's present state, and delete what it supersedes. Raises BackupFailed, LimitReached
@@ -491,16 +525,20 @@ class CellOwner:
     async def _put_one(self, *, clean: bool) -> Base:
         """`clean`: the engine stops, and writes no frame any more."""
         self._attempts += 1
-        attempt = self._attempts
+        attempt, units = self._attempts, self._units
         name = f"{self._slots.seal.nonce}-{attempt}"
         made: list[BaseTarget] = []
 
         def target(going: Any) -> BaseTarget:
-            known = self._base.manifest.objects
+            known = [*self._base.manifest.objects, *self._stored.values()]
             made.append(BaseTarget(self._objects, self._cell, name, known, PosixFileSystem(), self._root, going))
             return made[0]
 
-        [log_lsn], [instant_lsn] = await self.engine.backups.take_base(target, clean=clean)
+        try:
+            [log_lsn], [instant_lsn] = await self.engine.backups.take_base(target, clean=clean)
+        finally:
+            for each in made:
+                self._stored |= each.named
         log_from, instant = split(log_lsn), split(instant_lsn)
         with self._facts_lock:
             # The slot that has the first byte that is needed.
@@ -513,6 +551,7 @@ class CellOwner:
             tuple(made[0].named.values()), seals, log_from, instant, trimmed=self._trimmer.log_from, clean=clean
         )
         steps = put_base(self._cell, self._candidate.nonce, self._base.head.number + 1, attempt, redo, seal, manifest)
+        self._trimmer.is_unsure = True
         try:
             base = await asyncio.to_thread(self._driver.run, steps)
         except BaseTaken as error:
@@ -525,6 +564,8 @@ class CellOwner:
             self._base = base
             self._behind = [each for each in self._behind if each[0] >= redo]
             self._behind_bytes = 0
+        self._units_before = units
+        self._stored.clear()
         self.bases += 1
         self._base_put_s = self._clock.monotonic_ns() / 1e9
         self._trimmer.add(base)
@@ -549,10 +590,11 @@ class CellOwner:
 
     async def sweep(self) -> bool:
         """Look for objects that nothing leads to, and delete them, as far as the owner's time allows. False: this
-        process has to put a base first. Raises Unanswered."""
-        if not self.bases:
-            return False
+        process has to put a base first, or another one after one whose outcome is not known. Raises Unanswered."""
         async with self._basing, self._trimming:
+            if not self.bases or self._trimmer.is_unsure:
+                return False
+            self._stored.clear()  # they are rubbish now
             rubbish = await asyncio.to_thread(self._driver.run, self._trimmer.rubbish())
         while rubbish and self.may_answer():
             page, rubbish = rubbish[:SWEEP_PAGE], rubbish[SWEEP_PAGE:]

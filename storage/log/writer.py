@@ -844,6 +844,7 @@ class ShardLog:
             stats.sync_points += 1
         stats.bytes += at - start
         stats.frames += frames
+        stats.units += len(batch)
         if sync:
             # As `_note_synced`, without the call.
             stats.fsyncs += 1
@@ -1049,10 +1050,13 @@ class WalStats:
         "rotations",
         "storage_full",
         "sync_points",
+        "units",
     )
 
     def __init__(self) -> None:
         self.frames = 0
+        #: Batches of frames that are applied together.
+        self.units = 0
         self.groups = 0
         self.bytes = 0
         self.fsyncs = 0

@@ -41,7 +41,7 @@ def test_histories_have_several_owners_and_deletions() -> None:
     assert all(happened.values()), happened
 
 
-@pytest.mark.parametrize("rule", ["silence", "time", "in front", "own base"])
+@pytest.mark.parametrize("rule", ["silence", "time", "in front", "own base", "outcome"])
 def test_histories_find_what_a_rule_excludes(rule: str) -> None:
     assert any(history(seed, without=rule).problems() for seed in range(60))
 

@@ -20,16 +20,27 @@ from __future__ import annotations
 
 import contextlib
 import json
-from typing import Any
+from typing import Any, TypeVar
 
 from storage.bucket import keys
-from storage.bucket.base import BaseTaken, Manifest, Trimmer, put_base, put_object
+from storage.bucket.base import (
+    BaseMissing,
+    BaseTaken,
+    Manifest,
+    Trimmer,
+    newest_head,
+    put_base,
+    put_object,
+    read_base,
+)
 from storage.bucket.requests import Steps, Unanswered, get, now, wait
 from storage.bucket.signs import OwnTime, forget_signs, show_signs
 from storage.bucket.slot import ANYONE
 from storage.bucket.slots import Fenced, GivenUp, Slots
 from storage.bucket.takeover import Candidate, Taken, begin_cell, take_over
 from tests.support.sim_bucket import Process, World
+
+T = TypeVar("T")
 
 NAME = "cell-00"
 #: After this many slots behind the last base, the owner begins another one.
@@ -47,6 +58,7 @@ class Cell:
         time        an owner answers nothing when its time is over
         in front    a directory is used again only if its last seal is right in front of the new one
         own base    an owner looks for rubbish only when it has put a base
+        outcome     an owner looks for rubbish only when it knows what became of the base that it has tried last
         """
         self.world = world
         self.without = without
@@ -292,6 +304,12 @@ class Member:
             yield from wait(0.1)
             if cell.without == "own base" and self.base_number and self.time.is_open((yield from now())):
                 yield from self._sweep_before()
+            often = 0.5 if self.trimmer.is_unsure else 0.02
+            if cell.world.rng.random() < often and self.time.is_open((yield from now())):
+                if cell.without == "outcome":
+                    self.trimmer.is_unsure = False
+                with contextlib.suppress(Unanswered):
+                    yield from self._sweep()
             if self.numbers is None or slots.end - self.redo < SLOTS_A_BASE:
                 continue
             if not self.time.is_open((yield from now())):
@@ -301,12 +319,16 @@ class Member:
                 yield from self._put_base(self.numbers)
                 cell.trimmed += yield from self.trimmer.trim(self.time.is_open)
                 if cell.world.rng.random() < 0.3:
-                    rubbish = yield from self.trimmer.rubbish()
-                    cell.swept += yield from self.trimmer.sweep(rubbish, self.time.is_open)
+                    yield from self._sweep()
             except Unanswered:
                 continue
             finally:
                 self.at_base = False
+
+    def _sweep(self) -> Steps[None]:
+        assert self.trimmer is not None
+        rubbish = yield from self.trimmer.rubbish()
+        self.cell.swept += yield from self.trimmer.sweep(rubbish, self.time.is_open)
 
     def _sweep_before(self) -> Steps[None]:
         """Against the rule."""
@@ -327,7 +349,19 @@ class Member:
         redo, seal, body, seals = slots.end, slots.seal, json.dumps(numbers).encode(), tuple(sorted(self.seals))
         named = yield from put_object(f"{NAME}/seg/{nonce}.{self.attempt}", body)
         manifest = Manifest((named,), seals, trimmed=self.trimmer.log_from)
-        base = yield from put_base(NAME, nonce, self.base_number + 1, self.attempt, redo, seal, manifest)
+        self.trimmer.is_unsure = True
+        until = (yield from now()) + self.cell.world.rng.choice([1.0, 30.0])
+        steps = put_base(NAME, nonce, self.base_number + 1, self.attempt, redo, seal, manifest)
+        try:
+            base = yield from _until(until, steps)
+        except BaseTaken:  # by an earlier attempt, or by another owner
+            head = yield from newest_head(NAME, self.base_number)
+            if head is None or head.maker != nonce:
+                raise
+            try:
+                base = yield from read_base(NAME, head)
+            except BaseMissing:  # others have put newer ones, or the next takeover finds it missing
+                raise GivenUp("the base is gone") from None
         self.base_number, self.redo = base.head.number, base.head.redo
         self.trimmer.add(base)
         self.cell.bases += 1
@@ -350,6 +384,23 @@ class Member:
             yield from self._put_base(numbers)
         yield from slots.give_to(self.successor)
         cell.given += 1
+
+
+def _until(at: float, steps: Steps[T]) -> Steps[T]:
+    """Carry out the steps. Raises Unanswered if they begin another request after that time."""
+    try:
+        request = next(steps)
+        while (yield from now()) < at:
+            try:
+                answer = yield request
+            except Unanswered as error:
+                request = steps.throw(error)
+            else:
+                request = steps.send(answer)
+    except StopIteration as done:
+        return done.value
+    steps.close()
+    raise Unanswered("given up")
 
 
 def _begin() -> Steps[None]:

@@ -14,10 +14,10 @@ import msgspec
 import pytest
 
 from storage import Durability, NewRecord, ReadQuery, TopicConfig
-from storage.bucket import Candidate, ClockWrong, Seal, StoreBroken
+from storage.bucket import Candidate, ClockWrong, Seal, StoreBroken, keys
 from storage.bucket.driver import Bucket, open_bucket
 from storage.bucket.requests import Unanswered
-from storage.bucket.slot import encode_data
+from storage.bucket.slot import decode, encode_data
 from storage.cells.owner import CellOwner, State, begin
 from storage.errors import StorageFailed
 from storage.options import Options
@@ -390,6 +390,111 @@ async def test_objects_that_nothing_leads_to_are_deleted_behind_a_base(
     assert not [key for key in bucket.names(f"{CELL}/") if "none" in key or "ee" * 16 in key or "lost" in key]
     await second.abandon()
     assert await contents(await taken(bucket, tmp_path, owners)) == ["kept"] * 40
+
+
+class Forgetful(MemoryBucket):
+    """It carries out each create of these keys, and answers none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.silent: Callable[[str], bool] = lambda _: False
+
+    def create(self, key: str, data: bytes) -> bool:
+        created = super().create(key, data)
+        if self.silent(key):
+            raise Unanswered("lost")
+        return created
+
+    def get(self, key: str) -> bytes | None:
+        if self.silent(key):
+            raise Unanswered("lost")
+        return super().get(key)
+
+
+@pytest.fixture
+async def forgetful(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Forgetful, CellOwner]]:
+    """A store, and the owner of its cell, who gives up soon and has put one base with a segment."""
+    monkeypatch.setattr("storage.bucket.base.TRY_S", 0.3)
+    store = Forgetful()
+    begin(store, CELL, Candidate("init", "00" * 16))
+    owner = CellOwner(store, CELL, str(tmp_path / "one"), Candidate("one", "01" * 16), options=SMALL, ttl_s=TTL_S)
+    await owner.start()
+    await owner.engine.put_topic("events", FSYNC)
+    await owner.engine.append("events", [record("kept")] * 40)
+    await owner.engine.segment_worker.flush_all()
+    await owner.put_base()
+    yield store, owner
+    await owner.close()
+
+
+async def test_the_objects_of_a_base_that_may_be_there_are_not_deleted(
+    forgetful: tuple[Forgetful, CellOwner], tmp_path: Path, owners: list[CellOwner]
+) -> None:
+    store, owner = forgetful
+    await owner.engine.append("events", [record("kept")] * 40)
+    head = keys.head(CELL, owner.bases + 1)
+    store.silent = lambda key: key == head
+    with pytest.raises(Unanswered):
+        await owner.put_base()
+    store.silent = lambda _: False
+    assert head in store.objects
+    assert not await owner.sweep()
+    await owner.close()
+    assert await contents(await taken(store, tmp_path, owners)) == ["kept"] * 80
+
+
+async def test_a_base_names_what_failed_attempts_have_stored(forgetful: tuple[Forgetful, CellOwner]) -> None:
+    store, owner = forgetful
+
+    def segments() -> list[str]:
+        return [key for key in store.objects if key.startswith(f"{CELL}/segments/")]
+
+    await owner.engine.append("events", [record("kept")] * 40)
+    await owner.engine.segment_worker.flush_all()
+    store.silent = lambda key: key.startswith(f"{CELL}/manifest/")
+    with pytest.raises(Unanswered):
+        await owner.put_base()
+    first = segments()
+    for _ in range(2):
+        with pytest.raises(Unanswered):
+            await owner.put_base()
+    store.silent = lambda _: False
+    base = await owner.put_base()
+    assert segments() == first
+    assert {each.key for each in base.manifest.objects} >= set(first)
+    await owner.sweep()
+    assert segments() == first
+
+
+async def test_a_base_is_put_when_a_takeover_would_have_much_to_apply(
+    bucket: Bucket, tmp_path: Path, owners: list[CellOwner], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("storage.cells.owner.BASE_UNITS", 30)
+    owner = await taken(bucket, tmp_path, owners)
+    await owner.engine.put_topic("events", FSYNC)
+    await owner.engine.append("events", [record("kept")] * 40)
+    assert owner.bases == 0
+    for _ in range(30):
+        await owner.engine.append("events", [record("kept")])
+    await until(lambda: owner.bases == 1)
+
+
+async def test_a_slot_that_is_begun_too_late_is_behind_a_new_seal(
+    bucket: Bucket, tmp_path: Path, owners: list[CellOwner]
+) -> None:
+    await (await taken(bucket, tmp_path, owners)).close()
+    # It looks itself every 3 seconds.
+    owner = CellOwner(bucket, CELL, str(tmp_path / "one"), Candidate("one", "1f" * 16), options=SMALL, ttl_s=60)
+    owners.append(owner)
+    await owner.start()
+    await owner.engine.put_topic("events", FSYNC)
+    before = owner.generation
+    owner._time.sealed(-1e9)  # pyright: ignore[reportPrivateUsage]
+    await owner.engine.append("events", [record("late")])
+    data = bucket.get(keys.slot(CELL, owner.slots - 1))
+    assert data is not None
+    assert (decode(owner.slots - 1, data).generation, owner.generation) == (before + 1, before + 1)
+    assert owner.may_answer()
 
 
 async def test_an_owner_stops_when_a_slot_of_its_own_was_created_twice(tmp_path: Path) -> None:
