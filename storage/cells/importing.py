@@ -236,7 +236,7 @@ class _Cell:
             for log in topic.logs:
                 if any(each.tier == COLD for each in log.held.manifest.segments):
                     raise OpenError(
-                        f"{self._folder} has segments in a cold tier, and a cluster has none. Back it up with "
+                        f"{self._folder} has segments in a cold tier, which an import does not read. Back it up with "
                         "--include-cold, and import the directory that a restore makes of that."
                     )
 
