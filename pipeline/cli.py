@@ -17,7 +17,7 @@ import typer
 from rich.console import Console
 
 from pipeline.broker import TopicMissing
-from pipeline.errors import AnotherExporter, BadOption, PipelineError, StoreRefused
+from pipeline.errors import AnotherExporter, BadOption, LagsBehind, PipelineError, StoreRefused
 from pipeline.export import (
     FORMATS,
     ArrowEngine,
@@ -33,6 +33,7 @@ from pipeline.export import (
     Store,
     Verification,
     chain_of,
+    check_retention,
     collect,
     compact,
     exported_topics,
@@ -85,6 +86,15 @@ TopicsOption = Annotated[
 RetainOption = Annotated[
     str,
     typer.Option("--retain", metavar="TIME", help="How long old versions of a table can be read, at least 1d."),
+]
+MaxLagOption = Annotated[
+    int | None,
+    typer.Option(
+        "--max-lag",
+        metavar="SEQS",
+        min=1,
+        help="Exit with status 1 after the export if more durable seqs of a topic than this are not exported.",
+    ),
 ]
 _FOLLOW_S = 5.0
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -161,12 +171,15 @@ def export(
         ),
     ] = "",
     retain: RetainOption = "7d",
+    max_lag: MaxLagOption = None,
 ) -> None:
     """Export all new records, up to those that are durable now."""
     with _endings():
         hourly, tagged = _parts(partition_by)
         parts = PartSettings(kind=_choice("--format", kind, FORMATS) if kind else "", hourly=hourly, tagged=tagged)
         schedule = _schedule(compact_every, retain)
+        if follow and max_lag is not None:
+            raise BadOption("--max-lag is for an export that ends: --follow begins behind, and catches up.")
         if engine == "spark":
             _refuse_relative(master, to=to, path=path, cold_path=cold_path)
         job = Job(
@@ -191,6 +204,8 @@ def export(
             runner = _engine(engine, master)
             while True:
                 outcomes, failed = _export_all(origin, store, runner, job, limits, names, plain)
+                if max_lag is not None:
+                    failed |= _behind(origin, store, [each.topic for each in outcomes], max_lag)
                 if schedule is not None:
                     failed |= _maintain(store, [each.topic for each in outcomes], schedule)
                 if not follow or failed or any(each.manifests for each in outcomes):
@@ -224,6 +239,22 @@ def _export_all(
                     failed[name] = error
             display.done(name)
     return outcomes, failed
+
+
+def _behind(origin: FullOrigin, store: Store, topics: list[str], most: int) -> dict[str, PipelineError]:
+    """The topics of which more durable seqs than `most` are not exported."""
+    failed: dict[str, PipelineError] = {}
+    for name in topics:
+        try:
+            lag = status(store, name, origin).lag
+        except TopicMissing:
+            continue  # it was deleted: the export says what is lost
+        except PipelineError as error:
+            failed[name] = error
+            continue
+        if lag > most:
+            failed[name] = LagsBehind(name, lag, most)
+    return failed
 
 
 def _maintain(store: Store, topics: list[str], schedule: Schedule) -> dict[str, PipelineError]:
@@ -314,27 +345,40 @@ def compact_command(
     to: ToOption,
     topics: TopicsOption,
     folder: Annotated[str, typer.Option("--date", metavar="YYYY-MM-DD", help="Only this date.")] = "",
+    vacuuming: Annotated[
+        bool, typer.Option("--vacuum", help="Then remove what `vacuum` removes: see --retain.")
+    ] = False,
+    retain: RetainOption = "7d",
 ) -> None:
     """Rewrite small files into larger ones, for each date."""
     with _endings():
+        retain_s = _retention_s(retain)
         store = open_store(to)
         prove(store)
+        failed: dict[str, PipelineError] = {}
         for name in _exported(store, topics):
-            found = compact(store, name, version=_version(), folder=f"date={folder}" if folder else "")
-            print(f"{name}: {_compacted(found)}")
-            collect(store, name, time.time())
+            try:
+                found = compact(store, name, version=_version(), folder=f"date={folder}" if folder else "")
+                if vacuuming:
+                    gone = vacuum(store, name, retain_s=retain_s, now_s=time.time())
+                    print(f"{name}: {_compacted(found)}; {_files(gone)} removed")
+                else:
+                    print(f"{name}: {_compacted(found)}")
+                    collect(store, name, time.time())
+            except PipelineError as error:
+                failed[name] = error
+        summary([], failed)
+        raise typer.Exit(1 if failed else 0)
 
 
 @app.command("vacuum")
 def vacuum_command(to: ToOption, topics: TopicsOption, retain: RetainOption = "7d") -> None:
     """Remove files that only old versions of a table have, and those of killed runs."""
     with _endings():
+        retain_s = _retention_s(retain)
         store = open_store(to)
         for name in _exported(store, topics):
-            print(
-                f"{name}: {_files(vacuum(store, name, retain_s=_duration_s('--retain', retain), now_s=time.time()))} "
-                "removed"
-            )
+            print(f"{name}: {_files(vacuum(store, name, retain_s=retain_s, now_s=time.time()))} removed")
 
 
 @app.command("versions")
@@ -451,8 +495,14 @@ def _parts(text: str) -> tuple[bool, bool]:
 
 
 def _schedule(every: str, retain: str) -> Schedule | None:
-    retain_s = _duration_s("--retain", retain)
+    retain_s = _retention_s(retain)
     return Schedule(_duration_s("--compact-every", every), retain_s) if every else None
+
+
+def _retention_s(text: str) -> float:
+    retain_s = _duration_s("--retain", text)
+    check_retention(retain_s)
+    return retain_s
 
 
 def _duration_s(option: str, text: str) -> float:

@@ -13,6 +13,7 @@ PipelineError
   TopicChanged         a planned segment no longer exists; nothing is lost: plan again
   StoreRefused         the store of the export failed, or cannot provide what exactly-once needs
   AnotherExporter      another run has put the manifest first; files of this run are not valid
+  LagsBehind           an export has done its work, and more than --max-lag is not exported
   ManifestDamaged      a manifest cannot be read, or contradicts the previous one
 """
 
@@ -157,6 +158,16 @@ class StoreRefused(PipelineError):
 
 class AnotherExporter(PipelineError):
     """Another run has put the manifest first."""
+
+
+class LagsBehind(PipelineError):
+    """An export has done its work, and a topic is further behind than it may be."""
+
+    def __init__(self, topic: str, lag: int, limit: int) -> None:
+        super().__init__(
+            f"{topic}: {lag:,} durable seqs are not exported, more than --max-lag {limit}. What was exported is valid; "
+            "the next run continues. Export more often, or more in each run (--max-records)."
+        )
 
 
 class ManifestDamaged(PipelineError):

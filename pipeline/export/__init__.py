@@ -5,7 +5,7 @@ from pipeline.export.arrow_engine import ArrowEngine
 from pipeline.export.chains import chain_of, exported_topics
 from pipeline.export.display import Display, grid, show, summary
 from pipeline.export.exporter import Exporter, Limits, Outcome
-from pipeline.export.maintenance import Compacted, collect, compact, status, vacuum
+from pipeline.export.maintenance import Compacted, check_retention, collect, compact, status, vacuum
 from pipeline.export.part_settings import FORMATS, PartSettings
 from pipeline.export.schedule import Schedule
 from pipeline.export.store import Store, open_store, prove
@@ -28,6 +28,7 @@ __all__ = [
     "Store",
     "Verification",
     "chain_of",
+    "check_retention",
     "collect",
     "compact",
     "exported_topics",

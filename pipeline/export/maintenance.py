@@ -89,7 +89,7 @@ def compact(store: Store, topic: str, *, version: str, folder: str = "") -> Comp
     if last is None:
         raise BadOption(f"{topic} is not exported there.")
     if last.format == JSON:
-        raise BadOption(f"{topic} is exported as {JSON}, but only {PARQUET} and tables can be compacted.")
+        raise BadOption(f"{topic}: it is exported as {JSON}, but only {PARQUET} and tables can be compacted.")
     settings = chain.settings(last)
     every = chain.divided()[0] if isinstance(chain, TableChain) else chain.files()
     files = [entry for entry in every if not folder or f"/{folder}/" in entry.file]
@@ -164,14 +164,19 @@ def collect(store: Store, topic: str, now_s: float) -> list[str]:
     return gone
 
 
+def check_retention(retain_s: float) -> None:
+    """Raises BadOption if `vacuum` would refuse it: commands ask before they begin."""
+    if retain_s < DAY_S:
+        raise BadOption("--retain must be at least 1d: younger files may belong to a reader, or to a run at work.")
+
+
 def vacuum(store: Store, topic: str, *, retain_s: float, now_s: float) -> int:
     """Remove files that only older versions of a table have, and strays: the number of removed files.
 
     `retain_s`: how long older versions can be read, at least a day. Nothing is removed while a run is at work. Raises
     BadOption, StoreRefused.
     """
-    if retain_s < DAY_S:
-        raise BadOption("--retain must be at least 1d: younger files may belong to a reader, or to a run at work.")
+    check_retention(retain_s)
     chain = chain_of(store, topic)
     if _live_plan(store, [key for key, _ in store.list(names.chain_folder(topic))], now_s):
         return 0
@@ -233,4 +238,4 @@ def _state_of(known: Bookmark | None, end: int, view: LogView) -> str:
     return "up to date" if end > view.durable_seq else "behind"
 
 
-__all__ = ["Compacted", "Status", "collect", "compact", "read_file", "status", "vacuum"]
+__all__ = ["Compacted", "Status", "check_retention", "collect", "compact", "read_file", "status", "vacuum"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -38,6 +40,21 @@ def command(*arguments: str, status: int = 0) -> str:
     result = CliRunner().invoke(app, list(arguments), env={"COLUMNS": "200"})
     assert result.exit_code == status, (result.exit_code, result.output, result.exception)
     return result.output
+
+
+def aged(table: Path, days: int) -> None:
+    """Make it look as if the files of a Delta table had been written, and replaced, so many days earlier."""
+    for commit in (table / "_delta_log").glob("*.json"):
+        commit.write_text(
+            re.sub(
+                r'"deletionTimestamp":(\d+)',
+                lambda found: f'"deletionTimestamp":{int(found[1]) - days * 86_400_000}',
+                commit.read_text(),
+            )
+        )
+    for file in table.rglob("*.parquet"):
+        then = file.stat().st_mtime - days * 86_400
+        os.utime(file, (then, then))
 
 
 class Overtaken:

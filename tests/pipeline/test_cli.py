@@ -11,6 +11,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from tests.pipeline.exports import aged
 from tests.pipeline.exports import command as run
 from tests.support.broker_process import PATIENCE_S, ROOT, TETHER
 from tests.support.small_segments import SmallSegments
@@ -53,6 +54,8 @@ def test_failing_topic_does_not_stop_the_other_topics(broker: SmallSegments, tmp
         (("--topics", "x", "--url", "u", "--since", "soon"), "--since must be a time"),
         (("--topics", "x", "--url", "u", "--compact-every", "often"), "--compact-every must be a time like 90m"),
         (("--topics", "x", "--url", "u", "--retain", "7"), "--retain must be a time like 90m"),
+        (("--topics", "x", "--url", "u", "--compact-every", "1d", "--retain", "1h"), "--retain must be at least 1d"),
+        (("--topics", "x", "--url", "u", "--max-lag", "9", "--follow"), "--max-lag is for an export that ends"),
     ],
 )
 def test_contradictory_arguments_are_refused(tmp_path: Path, arguments: tuple[str, ...], what: str) -> None:
@@ -133,6 +136,52 @@ def test_upkeep_beside_an_export(broker: SmallSegments, tmp_path: Path) -> None:
     assert "became" not in run("export", *where, "--compact-every", "1h")
     assert "upkeep: 0 files removed" in run("vacuum", "--topics", "upkeep", *to)
     assert "--retain must be at least 1d" in run("vacuum", "--topics", "upkeep", *to, "--retain", "1h", status=2)
+
+
+def test_compaction_with_vacuum_removes_files_that_it_replaced_before(broker: SmallSegments, tmp_path: Path) -> None:
+    table, to = tmp_path / "out" / "tidied", ("--to", str(tmp_path / "out"))
+    broker.append("tidied", 10)
+    for _ in range(2):
+        run("export", "--url", broker.url, "--topics", "tidied", *to, "--engine", "arrow", "--max-records", "5")
+    refused = run("compact", "--topics", "tidied", *to, "--vacuum", "--retain", "1h", status=2)
+    assert "--retain must be at least 1d" in refused
+    assert "2 files became 1, 10 records rewritten; 0 files removed" in run(
+        "compact", "--topics", "tidied", *to, "--vacuum"
+    )
+    aged(table, 8)
+    assert "1 files became 1, 0 records rewritten; 0 files removed" in run(
+        "compact", "--topics", "tidied", *to, "--vacuum", "--retain", "9d"
+    )
+    assert len([*table.rglob("*.parquet")]) == 3
+    assert "; 2 files removed" in run("compact", "--topics", "tidied", *to, "--vacuum")
+    assert len([*table.rglob("*.parquet")]) == 1
+    assert "0 problems; 10 records in 1 files, 10 compared" in run(
+        "verify", "--url", broker.url, "--topics", "tidied", *to
+    )
+
+
+def test_a_topic_that_cannot_be_compacted_does_not_stop_the_others(broker: SmallSegments, tmp_path: Path) -> None:
+    to = ("--to", str(tmp_path / "out"))
+    for topic, kind in (("first", "json"), ("second", "delta")):
+        broker.append(topic, 5)
+        run("export", "--url", broker.url, "--topics", topic, *to, "--engine", "arrow", "--format", kind)
+    said = run("compact", "--topics", "*", *to, "--vacuum", status=1)
+    assert "Error: first: it is exported as json" in said
+    assert "second: 1 files became 1, 0 records rewritten; 0 files removed" in said
+
+
+def test_an_export_that_falls_behind_fails_after_its_work(broker: SmallSegments, tmp_path: Path) -> None:
+    where = ("--url", broker.url, "--topics", "slow*", "--to", str(tmp_path / "out"), "--engine", "arrow")
+    broker.append("slow", 20)
+    broker.append("slow.not", 5)
+    said = run("export", *where, "--max-records", "5", "--max-lag", "10", status=1)
+    assert "Error: slow: 15 durable seqs are not exported, more than --max-lag 10" in said
+    assert "slow.not:" not in said
+    assert [line.split()[:2] for line in said.splitlines() if line.startswith("slow")] == [
+        ["slow", "5"],
+        ["slow.not", "5"],
+    ]
+    assert "Error" not in run("export", *where, "--max-records", "5", "--max-lag", "10")
 
 
 @pytest.mark.parametrize("option", ["--to", "--path"])

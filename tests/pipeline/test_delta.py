@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,10 @@ from deltalake import DeltaTable
 from pipeline.errors import BadOption, DataLoss, ManifestDamaged
 from pipeline.export.delta import DeltaChain
 from pipeline.export.exporter import Limits
-from pipeline.export.maintenance import DAY_S, collect, status
+from pipeline.export.maintenance import DAY_S, collect, compact, status, vacuum
 from pipeline.export.parts import PartSettings
 from pipeline.export.verification import Verification
-from tests.pipeline.exports import Exports, command, ended_pid
+from tests.pipeline.exports import Exports, aged, command, ended_pid
 from tests.support.small_segments import SmallSegments
 
 DELTA = PartSettings(kind="delta")
@@ -83,6 +84,26 @@ def test_export_continues_after_another_tool_has_rewritten_files(broker: SmallSe
         exports.chain("tidied").files()
     found = Verification(exports.store, "tidied").run(exports.origin)
     assert (found.compared, found.problems) == (25, [])
+
+
+def test_vacuum_removes_nothing_while_an_export_is_at_work(broker: SmallSegments, exports: Exports) -> None:
+    broker.append("at-work", 20)
+    for _ in range(2):
+        exports.export("at-work", parts=DELTA, limits=Limits(max_records=10))
+    replaced = [exports.path(entry.file) for entry in exports.chain("at-work").files()]
+    compact(exports.store, "at-work", version="test")
+    aged(exports.path("at-work"), 8)
+    exporter, chain = exports.exporter(parts=DELTA), exports.chain("at-work")
+    broker.append("at-work", 5, first=20)
+    found = exporter._next(chain, chain.newest(), exporter._job)  # pyright: ignore[reportPrivateUsage]
+    exporter._claim(chain, 3, found)  # pyright: ignore[reportPrivateUsage]
+    now = time.time()
+    assert vacuum(exports.store, "at-work", retain_s=7 * DAY_S, now_s=now) == 0
+    assert [path.exists() for path in replaced] == [True, True]
+    # The plan expires without a sign of life.
+    assert vacuum(exports.store, "at-work", retain_s=7 * DAY_S, now_s=now + 3600) == 2
+    assert [path.exists() for path in replaced] == [False, False]
+    assert [row["value"] for row in read(table(exports, "at-work"))] == values(20)
 
 
 def test_strays_are_collected_after_a_day(broker: SmallSegments, exports: Exports) -> None:
