@@ -1,6 +1,10 @@
-{{/* Alert rules about the jobs of this release, as a list. Those about its CronJobs need kube-state-metrics. */}}
+{{/* Alert rules about the jobs of this release, as a list. Those about its CronJobs and about the drivers of Spark need
+kube-state-metrics. */}}
 {{- define "topics.jobAlerts" -}}
 {{- $name := include "topics.fullname" . -}}
+{{/* The operator puts the time of a run behind the name of the application. */}}
+{{- $drivers := printf "namespace=%q, pod=~%q" .Release.Namespace (printf "%s-export-[0-9]+-driver" $name) -}}
+{{- $late := int .Values.export.alertAfterSeconds -}}
 {{- if .Values.backup.existingClaim }}
 - alert: TopicsNoBackup
   expr: |-
@@ -24,16 +28,34 @@
     description: {{ $job | eq "export" | ternary "Nothing is lost; the next run repeats it. The log of its pod says why." "The next run does the same work. The log of its pod says why." }}
 {{- end }}
 {{- end }}
-{{- if and .Values.export.schedule (not .Values.export.sparkOperator.enabled) }}
+{{- if and .Values.export.schedule .Values.export.sparkOperator.enabled }}
+- alert: TopicsExportJobFailed
+  expr: |-
+    kube_pod_status_phase{ {{- $drivers }}, phase="Failed"} > 0
+    and on (namespace, pod, uid) time() - kube_pod_created{ {{- $drivers }}} < 21600
+  labels: {severity: warning}
+  annotations:
+    summary: A driver of {{ $name }}-export in {{ .Release.Namespace }} has failed in the last 6 hours.
+    description: Nothing is lost; the next run repeats it. The log of its pod says why.
+{{- end }}
+{{- if .Values.export.schedule }}
 - alert: TopicsExportBehind
   expr: |-
+    {{- if .Values.export.sparkOperator.enabled }}
+    time() - kube_statefulset_created{namespace="{{ .Release.Namespace }}", statefulset="{{ $name }}"} > {{ $late }}
+    unless on (namespace) (
+      time() - max_over_time(kube_pod_completion_time{ {{- $drivers }}}[{{ $late }}s]) < {{ $late }}
+      and on (namespace, pod, uid) max_over_time(kube_pod_status_phase{ {{- $drivers }}, phase="Succeeded"}[{{ $late }}s]) > 0
+    )
+    {{- else }}
     time() - (
       kube_cronjob_status_last_successful_time{namespace="{{ .Release.Namespace }}", cronjob="{{ $name }}-export"}
       or kube_cronjob_created{namespace="{{ .Release.Namespace }}", cronjob="{{ $name }}-export"}
-    ) > {{ int .Values.export.alertAfterSeconds }}
+    ) > {{ $late }}
+    {{- end }}
   labels: {severity: warning}
   annotations:
-    summary: No run of {{ $name }}-export in {{ .Release.Namespace }} has succeeded for {{ int .Values.export.alertAfterSeconds }} s.
+    summary: No run of {{ $name }}-export in {{ .Release.Namespace }} has succeeded for {{ $late }} s.
     description: Records that are deleted before they are exported are missing in the files. The log of the last pod says why.
 {{- end }}
 {{- end -}}

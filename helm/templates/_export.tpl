@@ -10,17 +10,27 @@
 - --format
 - {{ . }}
 {{- end }}
+{{- with .Values.export.maxLag }}
+- --max-lag
+- {{ int64 . | quote }}
+{{- end }}
 {{- range .Values.export.options }}
 - {{ . | quote }}
 {{- end }}
 {{- end -}}
 
+{{/* Vacuum comes after the compaction of each topic, in the same process: the two never work on a table at once. */}}
 {{- define "topics.compactArguments" -}}
 - compact
 - --to
 - {{ .Values.export.to }}
 - --topics
 - {{ join "," .Values.export.topics | quote }}
+{{- if .Values.export.compact.vacuum.enabled }}
+- --vacuum
+- --retain
+- {{ .Values.export.compact.vacuum.retain }}
+{{- end }}
 {{- end -}}
 
 {{/* Where the broker is, and how it is read. */}}

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.main import get_group
 
 from broker import VERSION
 from broker.api.app import OPERATIONS
@@ -15,6 +16,7 @@ from broker.api.openapi import document as openapi
 from broker.auth.keys import parse_file
 from broker.auth.scopes import EVERYTHING, READ
 from broker.settings import PREFIX, Settings, is_loopback
+from pipeline.cli import app as exports
 from tests.support.chart import CHART, Document, Helm, container, find, pods, settings, variables
 
 pytestmark = pytest.mark.fast
@@ -89,6 +91,17 @@ def test_no_variable_of_a_pod_is_unknown(documents: Sequence[Document]) -> None:
         names = {each["name"] for each in container(pod).get("env", ())}
         known = OF_NODES if kind == "StatefulSet" else OF_CLIENTS
         assert {name for name in names if name.startswith(PREFIX)} <= known
+
+
+def test_jobs_of_the_exporter_run_commands_that_exist(helm: Helm) -> None:
+    everything = ("-f", str(CHART / "ci/full-values.yaml"), "--set", "export.compact.schedule=@daily,export.maxLag=9")
+    found = pods(helm.render(*everything))
+    for name in ("export", "compact"):
+        command = container(found[f"CronJob {name}"])["command"]
+        assert command[:4] == ["python", "-m", "topics_broker.pipeline", name]
+        # An unknown option, or a value of another type, raises an error of its own.
+        given = get_group(exports).commands[name].make_context(name, command[4:]).params
+        assert (given["to"], given["topics"]) == ("s3://lake/topics", "orders,audit-*")
 
 
 def test_the_chart_makes_the_settings_that_kubernetes_needs(documents: Sequence[Document]) -> None:

@@ -24,6 +24,7 @@ SPARK = ("-f", str(CHART / "ci/spark-values.yaml"))
 #: Stable metrics of kube-state-metrics, from its manual.
 OF_KUBE_STATE = {
     "kube_job_status_failed", "kube_job_created", "kube_cronjob_status_last_successful_time", "kube_cronjob_created",
+    "kube_pod_status_phase", "kube_pod_created", "kube_pod_completion_time", "kube_statefulset_created",
 }  # fmt: skip
 
 
@@ -70,6 +71,57 @@ def test_alerts_have_the_limits_of_the_values(helm: Helm) -> None:
     assert found["TopicsNoBackup"]["expr"].count("> 4000") == 2
     assert "> 5000" in found["TopicsExportBehind"]["expr"]
     assert rules(helm.render("--set", "metrics.prometheusRule.enabled=true")) == {}
+
+
+@pytest.mark.fast
+def test_alerts_about_runs_of_spark_watch_the_pods_of_their_drivers(helm: Helm) -> None:
+    documents = helm.render(*SPARK)
+    found = rules(documents)
+    assert set(found) == {
+        "TopicsNoBackup", "TopicsBackupJobFailed", "TopicsExportJobFailed", "TopicsCompactJobFailed",
+        "TopicsExportBehind",
+    }  # fmt: skip
+    # The operator puts the time behind the name of the application, and "driver" behind that.
+    application = find(documents, "ScheduledSparkApplication")["metadata"]["name"]
+    for name in ("TopicsExportJobFailed", "TopicsExportBehind"):
+        expression = found[name]["expr"]
+        metrics = set(re.findall(r"kube_\w+", expression))
+        assert metrics <= OF_KUBE_STATE
+        assert not [each for each in metrics if "job" in each]
+        patterns = set(re.findall(r'pod=~"([^"]+)"', expression))
+        assert len(patterns) == 1
+        [pattern] = patterns
+        assert re.fullmatch(pattern, f"{application}-1764367821123456789-driver")
+        for other in (f"{application}-1764367821123456789-exec-1", f"other-{application}-1764367821123456789-driver"):
+            assert not re.fullmatch(pattern, other)
+        assert expression.count('namespace="somewhere"') == len(re.findall(r"kube_\w+\{", expression))
+    behind = found["TopicsExportBehind"]["expr"]
+    assert (behind.count("14400"), behind.count("[14400s]")) == (4, 2)
+    assert f'statefulset="{find(documents, "StatefulSet")["metadata"]["name"]}"' in behind
+
+
+@pytest.mark.fast
+def test_tables_are_vacuumed_after_they_are_compacted(helm: Helm) -> None:
+    def command(*options: str) -> list[str]:
+        job = pods(helm.render(*SPARK, *[part for each in options for part in ("--set", each)]))["CronJob compact"]
+        return container(job)["command"][3:]
+
+    compacting = ["compact", "--to", "s3://lake/topics", "--topics", "*"]
+    assert command() == [*compacting, "--vacuum", "--retain", "7d"]
+    assert command("export.compact.vacuum.retain=30d") == [*compacting, "--vacuum", "--retain", "30d"]
+    assert command("export.compact.vacuum.enabled=false") == compacting
+    for retain in ("12h", "0d", "7"):
+        assert "retain" in helm.refused(*SPARK, "--set-string", f"export.compact.vacuum.retain={retain}")
+
+
+@pytest.mark.fast
+def test_an_export_that_may_lag_behind_so_far_fails_when_it_is_further_behind(helm: Helm) -> None:
+    given = ("--set", "export.maxLag=2500000")
+    application = find(helm.render(*SPARK, *given), "ScheduledSparkApplication")["spec"]["template"]
+    job = container(pods(helm.render(*SPARK, *given, "--set", "export.sparkOperator.enabled=false"))["CronJob export"])
+    for arguments in (application["arguments"], job["command"]):
+        assert arguments[arguments.index("--max-lag") + 1] == "2500000"
+    assert "--max-lag" not in find(helm.render(*SPARK), "ScheduledSparkApplication")["spec"]["template"]["arguments"]
 
 
 @pytest.mark.fast

@@ -85,6 +85,8 @@ QUANTITY = {"type": "string", "pattern": "^[0-9]+(\\.[0-9]+)?(m|k|Ki|M|Mi|G|Gi|T
 HOST = {"type": "string", "pattern": "^([*]|([*][.])?[A-Za-z0-9_.-]+)$"}
 ORIGIN = {"type": "string", "pattern": "^([*]|[A-Za-z][A-Za-z0-9+.-]*://[^/,\\s]+)$"}
 DURATION = {"type": "string", "pattern": "^([0-9]+(ms|s|m|h))+$"}
+#: A time that the pipeline keeps old versions for.
+DAYS = {"type": "string", "pattern": "^[1-9][0-9]*d$"}
 SECONDS = {"type": "integer", "minimum": 60}
 COUNT = {"type": "integer", "minimum": 1}
 JAVA_MEMORY = {"type": "string", "pattern": "^[0-9]+[kmgt]$"}
@@ -192,7 +194,8 @@ def storage() -> dict[str, dict[str, Any]]:
             secretRef=NAME,
             format=one_of("", "delta", "iceberg", "parquet", "json"),
             options=TEXTS,
-            compact=strict(schedule=SCHEDULE),
+            maxLag={"type": "integer", "minimum": 0},
+            compact=strict(schedule=SCHEDULE, vacuum=strict(enabled=BOOLEAN, retain=DAYS)),
             alertAfterSeconds=SECONDS,
             sparkOperator=strict(
                 enabled=BOOLEAN,
