@@ -1,22 +1,49 @@
 """Decides where a batch of a stream ends, from offsets alone. Pure.
 
-Offsets are {topic: {partition: {epoch, seq}}}, seq the first one not yet read.
+Offsets are {topic: {partition: {epoch, seq, cluster_id}}}, seq the first one not yet read. Epochs are counted by each
+broker, so only both tell whether a topic is the same. Offsets of earlier versions have no cluster id.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import NotRequired, TypedDict
 
+from pipeline.errors import RECREATED, REINSTALLED
 from pipeline.planning import shares
+from pipeline.view import LogView
 
-Offset = dict[str, int]
+
+class Offset(TypedDict):
+    """A position in a partition, in the form that Spark stores as JSON."""
+
+    epoch: int
+    seq: int
+    cluster_id: NotRequired[str]
+
+
 Offsets = dict[str, dict[str, Offset]]
 
 
-def at_seq(epoch: int, seq: int) -> Offset:
-    """An offset."""
-    return {"epoch": epoch, "seq": seq}
+def at_seq(view: LogView, seq: int) -> Offset:
+    """An offset in a log."""
+    return {"epoch": view.epoch, "seq": seq, "cluster_id": view.cluster_id}
+
+
+def is_other(one: Offset, other: Offset) -> bool:
+    """Whether two offsets are certainly of different logs."""
+    return one["epoch"] != other["epoch"] or _is_elsewhere(one, other)
+
+
+def why_other(one: Offset, other: Offset) -> str:
+    """The reason of the loss between offsets of different logs."""
+    return REINSTALLED if _is_elsewhere(one, other) else RECREATED
+
+
+def _is_elsewhere(one: Offset, other: Offset) -> bool:
+    ids = one.get("cluster_id"), other.get("cluster_id")
+    return all(ids) and ids[0] != ids[1]
 
 
 class Delay:
@@ -65,13 +92,17 @@ def advance(begins: Offsets, ends: Offsets, most: int | None) -> Offsets:
     found: Offsets = {topic: {} for topic in ends}
     for topic, at in waiting:
         first, last = begins[topic][at], ends[topic][at]
-        begin = first["seq"] if first["epoch"] == last["epoch"] else 1
-        moved = given[topic, at] or (first["epoch"] != last["epoch"] and not waiting[topic, at])
-        found[topic][at] = at_seq(last["epoch"], begin + given[topic, at]) if moved else first
+        if not is_other(first, last):
+            # With the cluster id, which an offset of an earlier version lacks.
+            found[topic][at] = {**last, "seq": first["seq"] + given[topic, at]}
+        elif given[topic, at] or not waiting[topic, at]:
+            found[topic][at] = {**last, "seq": 1 + given[topic, at]}
+        else:
+            found[topic][at] = first
     return found
 
 
 def _waiting(first: Offset | None, last: Offset) -> int:
-    if first is None or first["epoch"] != last["epoch"]:
+    if first is None or is_other(first, last):
         return max(0, last["seq"] - 1)
     return max(0, last["seq"] - first["seq"])

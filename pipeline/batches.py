@@ -41,16 +41,17 @@ class Shape(NamedTuple):
         by_name = {each.name: each for each in fields}
         return pa.schema([by_name[name] for name in self.columns])
 
-    def ddl(self) -> str:
-        """The same as Spark's DDL."""
+    def types(self) -> dict[str, str]:
+        """The type of each column in Spark's DDL, by name, in their order."""
         values = self.values
         typed = {each.name: str(each.type) for each in values.columns} if values is not None else {}
         if values is not None and values.corrupt:
             typed[values.corrupt] = "string"
-        return ", ".join(
-            "`" + name.replace("`", "``") + "` " + (typed[name] if name in typed else ddl_of(name))
-            for name in self.schema().names
-        )
+        return {name: typed[name] if name in typed else ddl_of(name) for name in self.schema().names}
+
+    def ddl(self) -> str:
+        """The columns as Spark's DDL."""
+        return ", ".join("`" + name.replace("`", "``") + "` " + kind for name, kind in self.types().items())
 
     def wants(self, *names: str) -> bool:
         """Whether one of these columns is requested."""

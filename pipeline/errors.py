@@ -64,12 +64,28 @@ class Gap(NamedTuple):
             return f"{log}: the topic was deleted and created again; records before seq {self.first} are gone.{known}"
         if self.reason == REINSTALLED:
             return (
-                f"{log}: it has another cluster id: the broker was installed again, this is another broker, or the "
-                f"topic was created again in another cell. The old topic was read up to seq {self.first - 1}.{known}"
+                f"{log}: it has another cluster id: the broker was installed again or restored from a backup, this is "
+                "another broker, or the topic was created again in another cell. The old topic was read up to seq "
+                f"{self.first - 1}.{known}"
             )
         if self.reason == DELETED:
-            return f"{log}: the topic was deleted; it was read up to seq {self.first - 1}.{known}"
+            later = known or " Any later records are lost; nobody knows whether it had some."
+            return f"{log}: the topic was deleted; it was read up to seq {self.first - 1}.{later}"
         return f"{log}: seqs {self.first} to {self.last} are lost (reason: {self.reason})."
+
+    def advice(self) -> str:
+        """How to continue, as a sentence. A stream with a checkpoint does not look at startingOffsets."""
+        if self.reason == DELETED:
+            return "Continue without it: failOnDataLoss=false, or leave the topic out."
+        if self.ends_log:
+            return (
+                "Continue with the first record that is there now: failOnDataLoss=false, another checkpoint for a "
+                "stream, or --allow-data-loss for an export."
+            )
+        return (
+            "Start after it (startingOffsets), or continue without it: failOnDataLoss=false, or --allow-data-loss for "
+            "an export."
+        )
 
 
 class PipelineError(Exception):
@@ -106,10 +122,7 @@ class DataLoss(PipelineError):
 
     def __init__(self, gap: Gap) -> None:
         self.gap = gap
-        super().__init__(
-            f"{gap.sentence()} Start after it (startingOffsets), or continue without it: failOnDataLoss=false, or "
-            "--allow-data-loss for an export."
-        )
+        super().__init__(f"{gap.sentence()} {gap.advice()}")
 
 
 class Recreated(DataLoss):
@@ -130,13 +143,17 @@ class TopicGone(PipelineError):
 
 
 class NotDurable(PipelineError):
-    """Records of an ephemeral topic are only in memory."""
+    """Records of an ephemeral topic are only in memory. `reads`: for a read; else for an export."""
 
-    def __init__(self, topic: str, count: int) -> None:
+    def __init__(self, topic: str, count: int, *, reads: bool = False) -> None:
+        what, rest = (
+            ("A read", "read the rest with failOnDataLoss=false")
+            if reads
+            else ("An export", "export what it has with --allow-data-loss")
+        )
         super().__init__(
-            f"{topic}: the topic is ephemeral, and {count:,} of its records are only in memory. An export has only "
-            "records that a crash cannot remove: give the topic another durability class, or export what it has with "
-            "--allow-data-loss."
+            f"{topic}: the topic is ephemeral, and {count:,} of its records are only in memory. {what} has only "
+            f"records that a crash cannot remove: give the topic another durability class, or {rest}."
         )
 
 

@@ -97,6 +97,8 @@ class ReadOptions:
     values: ValueShape | None = None
     #: Only these columns, in this order; empty: all.
     columns: tuple[str, ...] = ()
+    #: The names of all columns as the schema of the query spells them; empty: as they are.
+    spelling: tuple[str, ...] = ()
 
     @property
     def shape(self) -> Shape:
@@ -104,17 +106,42 @@ class ReadOptions:
         values = self.values.only(self.columns) if self.values is not None and self.columns else self.values
         return Shape(self.headers, self.create_time, values, self.columns)
 
-    def with_schema(self, names: Sequence[str]) -> ReadOptions:
-        """The same read with the columns of a schema that the query gives (`.schema(…)`). Raises BadOption."""
-        shape = self.shape.schema().names
-        if list(names) == shape:
-            return self
-        if strange := [name for name in names if name not in shape]:
-            raise BadOption(
-                f"The schema of the query has a column {strange[0]}, but this read only has {', '.join(shape)}. "
-                "Columns of values come from the option valueSchema."
-            )
-        return replace(self, columns=tuple(names))
+    def with_schema(self, wanted: Sequence[tuple[str, str]]) -> ReadOptions:
+        """The same read with the columns (name, type) of a schema that the query gives (`.schema(…)`).
+
+        Raises BadOption for an unknown column, and for another type: Spark would fail each task.
+        """
+        types = self.shape.types()
+        by_name = {name.lower(): name for name in types}
+        found: list[str] = []
+        for name, kind in wanted:
+            column = by_name.get(name.lower())
+            if column is None:
+                hint = " Set includeHeaders." if name.lower() == "headers" else nearest(name, by_name)
+                raise BadOption(
+                    f"The schema of the query has a column {name}, but this read only has {', '.join(types)}.{hint} "
+                    "Columns of values come from the option valueSchema."
+                )
+            if _plain(kind) != _plain(types[column]):
+                typed = ", or change valueSchema" if column not in arrow_schema(headers=True).names else ""
+                raise BadOption(
+                    f"The schema of the query has {name} {kind}, but {column} is {types[column]} here: write "
+                    f"{name} {types[column]} there, and cast it after the read{typed}."
+                )
+            found.append(column)
+        if found == list(types):
+            return replace(self, spelling=_spelling(wanted, found))
+        return replace(self, columns=tuple(found), spelling=_spelling(wanted, found))
+
+
+def _plain(kind: str) -> str:
+    """A type without backticks, which Spark leaves out, and without collations, which are not part of values."""
+    return re.sub(r" collate \w+", "", kind.replace("`", ""), flags=re.IGNORECASE)
+
+
+def _spelling(wanted: Sequence[tuple[str, str]], found: Sequence[str]) -> tuple[str, ...]:
+    names = tuple(name for name, _ in wanted)
+    return () if names == tuple(found) else names
 
 
 def parse(options: Mapping[str, str]) -> ReadOptions:
@@ -129,6 +156,8 @@ def parse(options: Mapping[str, str]) -> ReadOptions:
     assigned = _assigned(given["assign"]) if given.get("assign") else {}
     starting_ts, ending_ts = _stamps(given, "starting"), _stamps(given, "ending")
     starting, ending = (_bound(given.get(name), name) for name in ("startingoffsets", "endingoffsets"))
+    if starting_ts is None and ending_ts is None:
+        _check_order(starting, ending)
     least, most = (_whole(given, name, 1) for name in ("minoffsetspertrigger", "maxoffsetspertrigger"))
     if least is not None and most is not None and least > most:
         raise BadOption(f"minOffsetsPerTrigger ({least}) is greater than maxOffsetsPerTrigger ({most}).")
@@ -208,6 +237,8 @@ def _wanted(given: Mapping[str, str]) -> tuple[tuple[str, ...], str | None]:
     if found[0] == "assign":
         return tuple(sorted(_assigned(text))), None
     names = (text,) if found[0] == "topic" else tuple(name.strip() for name in text.split(",") if name.strip())
+    if not names:
+        raise BadOption(f"{found[0]} names no topic, but is {text!r}: write names with commas between them.")
     return tuple(sorted(set(names))), None
 
 
@@ -224,9 +255,25 @@ def _assigned(text: str) -> dict[str, tuple[int, ...]]:
 
 
 def _bound(text: str | None, name: str) -> Bound | None:
-    if text is None or text.lower() in ("earliest", "latest"):
-        return None if text is None else text.lower()
+    if text is None:
+        return None
+    if (word := text.strip().lower()) in ("earliest", "latest"):
+        return word
     return _by_partition(text, name, '{"orders": {"0": 17}}, earliest or latest')
+
+
+def _check_order(starting: Bound | None, ending: Bound | None) -> None:
+    """Raises BadOption if a partition ends before it begins. -1 and -2 depend on the topic, so they never do."""
+    if not isinstance(starting, dict) or not isinstance(ending, dict):
+        return
+    for topic, ends in ending.items():
+        for partition, last in ends.items():
+            first = starting.get(topic, {}).get(partition, EARLIEST)
+            if 0 <= last < first:
+                raise BadOption(
+                    f"endingOffsets ends before offset {last} of {topic} (partition {partition}), but startingOffsets "
+                    f"begins at offset {first}."
+                )
 
 
 def _stamps(given: Mapping[str, str], side: str) -> Stamps | None:
@@ -294,10 +341,18 @@ def _choice(given: Mapping[str, str], name: str, *choices: str) -> str:
 
 
 def _flag(given: Mapping[str, str], name: str, default: bool) -> bool:
-    text = given.get(name, str(default)).lower()
+    text = given.get(name, str(default)).strip().lower()
     if text not in ("true", "false"):
         raise BadOption(f"{shown(name, READ)} must be true or false, not {given[name]!r}.")
     return text == "true"
+
+
+def check_topics(bound: Bound | Stamps | None, name: str, topics: Sequence[str]) -> None:
+    """Raises BadOption if offsets or times in JSON name a topic that is not one of `topics`."""
+    for topic in bound if isinstance(bound, dict) else ():
+        if topic not in topics:
+            hint = nearest(topic, {each.lower(): each for each in topics})
+            raise BadOption(f"{name} names topic {topic}, which is not read.{hint}")
 
 
 def check_named(bound: Bound | Stamps | None, name: str, topic: str, partitions: Sequence[int]) -> None:

@@ -54,6 +54,14 @@ def wanted(origin: Catalogue, options: ReadOptions) -> list[str]:
     return [name for name in origin.topics() if pattern.fullmatch(name)]
 
 
+def wanted_first(origin: Catalogue, options: ReadOptions) -> list[str]:
+    """The same for a read that begins. Raises BadOption if offsets or times name a topic that is not read."""
+    found = wanted(origin, options)
+    for name, bound in _bounds(options):
+        said.check_topics(bound, name, found)
+    return found
+
+
 def wanted_partitions(origin: Catalogue, topic: str, options: ReadOptions) -> list[int]:
     """The partitions of a topic to read: all, or the assigned ones.
 
@@ -63,14 +71,18 @@ def wanted_partitions(origin: Catalogue, topic: str, options: ReadOptions) -> li
     chosen = sorted(options.assigned.get(topic, ())) or list(range(count))
     if chosen[-1] >= count:
         raise BadOption(f"assign names partition {chosen[-1]} of {topic}, which has {count}, counted from 0.")
-    for name, bound in (
+    for name, bound in _bounds(options):
+        said.check_named(bound, name, topic, chosen)
+    return chosen
+
+
+def _bounds(options: ReadOptions) -> list[tuple[str, Bound | Stamps | None]]:
+    return [
         ("startingOffsets", options.starting),
         ("endingOffsets", options.ending),
         ("startingOffsetsByTimestamp", options.starting_ts),
         ("endingOffsetsByTimestamp", options.ending_ts),
-    ):
-        said.check_named(bound, name, topic, chosen)
-    return chosen
+    ]
 
 
 def earliest(view: LogView) -> int:
@@ -91,11 +103,6 @@ def _batch_range(origin: Catalogue, topic: str, partition: int, options: ReadOpt
         end = min(end, seq_at(origin, topic, view, _stamp(options.ending_ts, topic, partition)))
     else:
         end = _end_of(options.ending, topic, view)
-    if start > view.end:
-        raise BadOption(
-            f"{log_name(topic, partition)}: startingOffsets begins at seq {start}, but the last durable seq is "
-            f"{view.durable_seq}."
-        )
     return Range(topic=topic, view=view, start=start, end=max(start, end))
 
 
@@ -127,6 +134,11 @@ def starting(origin: Catalogue, topic: str, view: LogView, options: ReadOptions,
     seq = said.first_seq(options.starting, topic, view.partition, default)
     if seq == EARLIEST:
         return earliest(view)
+    if seq > view.end:
+        raise BadOption(
+            f"{log_name(topic, view.partition)}: startingOffsets begins at seq {seq}, but the last durable seq is "
+            f"{view.durable_seq}."
+        )
     return view.end if seq == LATEST else seq
 
 

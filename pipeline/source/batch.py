@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from pipeline.errors import Gap, log_name
+from pipeline.errors import Gap, NotDurable, log_name
 from pipeline.options import ReadOptions
 from pipeline.origins import FullOrigin, open_origin
-from pipeline.planning import Range, batch_ranges, splits_for, wanted
+from pipeline.planning import Range, batch_ranges, splits_for, wanted_first
 from pipeline.split_reader import OnGap, SplitReader, fail_on_gap
 from pipeline.splits import Split
 from pipeline.values import DROP_MALFORMED, Tally
+from pipeline.view import LogView
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,6 +40,14 @@ def _report(gap: Gap) -> None:
     _log.warning("records are lost, and failOnDataLoss is false: %s", gap.sentence())
 
 
+def refuse_memory(topic: str, views: Iterable[LogView], options: ReadOptions) -> None:
+    """Raises NotDurable for an ephemeral topic, or logs a warning, as the options say."""
+    error = NotDurable(topic, sum(each.head_seq - each.durable_seq for each in views), reads=True)
+    if options.fail_on_loss:
+        raise error
+    _log.warning("records are missing, and failOnDataLoss is false: %s", error)
+
+
 def read_partition(options: ReadOptions, partition: Any) -> Iterator[pa.RecordBatch]:
     """The records of a split. If there is nothing to read, Spark runs a task without a partition."""
     if not isinstance(partition, SplitPartition):
@@ -46,7 +55,8 @@ def read_partition(options: ReadOptions, partition: Any) -> Iterator[pa.RecordBa
     split = partition.split
     with open_origin(url=options.url, token=options.token, path=options.path, cold_path=options.cold_path) as origin:
         reader = SplitReader(origin, split, options.shape, on_gap_of(options), options.fetch_concurrency)
-        yield from reader.batches()
+        for batch in reader.batches():
+            yield batch.rename_columns(list(options.spelling)) if options.spelling else batch
     if reader.tally.malformed:
         _log.warning("%s", misfits_said(reader.tally, options, split))
 
@@ -76,11 +86,14 @@ class BatchReader(DataSourceReader):
         with open_origin(
             url=options.url, token=options.token, path=options.path, cold_path=options.cold_path
         ) as origin:
-            ranges = [
-                self.narrowed(origin, each)
-                for topic in wanted(origin, options)
-                for each in batch_ranges(origin, topic, options)
-            ]
+            ranges: list[Range] = []
+            for topic in wanted_first(origin, options):
+                found = batch_ranges(origin, topic, options)
+                # A read that ends before does not want what is only in memory.
+                whole = [each.view for each in found if each.end >= each.view.end]
+                if any(each.head_seq > each.durable_seq for each in whole) and origin.is_ephemeral(topic):
+                    refuse_memory(topic, whole, options)
+                ranges += [self.narrowed(origin, each) for each in found]
             return [SplitPartition(split) for split in splits_for(origin, ranges, options, on_gap_of(options))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

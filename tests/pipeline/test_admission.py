@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipeline.admission import Delay, Offsets
+from pipeline.admission import Delay, Offset, Offsets, advance
 from pipeline.progress import lag
 
 
@@ -39,6 +39,21 @@ def test_a_recreated_topic_counts_from_its_first_seq() -> None:
     delay.holds(at(1), at(1))
     assert not delay.holds(at(500), at(11, epoch=2))
     assert delay.holds(at(500), at(10, epoch=2))
+
+
+def test_another_cluster_id_is_another_topic() -> None:
+    def of(seq: int, cluster_id: str = "") -> Offsets:
+        found: Offset = {"epoch": 1, "seq": seq}
+        return {"t": {"0": {**found, "cluster_id": cluster_id} if cluster_id else found}}
+
+    assert advance(of(56, "a"), of(81, "b"), None) == of(81, "b")
+    assert advance(of(56, "a"), of(81, "b"), 30) == of(31, "b")
+    assert advance(of(56, "a"), of(1, "b"), None) == of(1, "b"), "it may be empty"
+    # Checkpoints of earlier versions have no cluster id: the epoch alone decides, and the id is added.
+    assert advance(of(56), of(81, "b"), 10) == of(66, "b")
+    assert advance(of(56), of(56, "b"), None) == of(56, "b")
+    assert lag({"endOffset": of(56, "a"), "latestOffset": of(81, "b")}) == {"t": {"0": 80}}
+    assert lag({"endOffset": of(56), "latestOffset": of(81, "b")}) == {"t": {"0": 25}}
 
 
 def test_without_a_minimum_no_batch_waits() -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from pyspark.sql.types import ArrayType, LongType, MapType, StringType, StructField, StructType
 
 from pipeline.errors import BadOption
 from pipeline.options import EARLIEST, LATEST, ReadOptions, first_seq, parse
+from pipeline.source.datasource import type_of
 
 PLACE = {"url": "http://there:1"}
 
@@ -62,6 +64,66 @@ def test_a_time_without_records_fails_unless_told_otherwise() -> None:
     assert not parse({**told, "startingOffsetsByTimestampStrategy": "latest"}).starting_ts_must_exist
 
 
+def test_spaces_around_a_value_do_not_count() -> None:
+    given = {"topic": "x", "startingOffsets": " earliest ", "endingOffsets": "Latest ", "failOnDataLoss": " false"}
+    found = parse({**PLACE, **given, "includeHeaders": "true "})
+    assert (found.starting, found.ending, found.fail_on_loss, found.headers) == ("earliest", "latest", False, True)
+
+
+def test_only_two_numbers_of_a_partition_can_contradict_each_other() -> None:
+    bounds = {"startingOffsets": '{"x":{"0":9,"1":-1,"2":5}}', "endingOffsets": '{"x":{"0":9,"1":3,"2":-1}}'}
+    assert parse({**PLACE, "topic": "x", **bounds}).ending == {"x": {0: 9, 1: 3, 2: -1}}
+    # A time takes precedence, so the offset has no meaning.
+    parse({**PLACE, "topic": "x", **bounds, "endingOffsets": '{"x":{"0":1}}', "endingTimestamp": "5"})
+
+
+TYPED = {
+    **PLACE,
+    "topic": "x",
+    "valueSchema": "id bigint, d decimal(10,2), o struct<`a b`:array<int>,m:map<string,date>>",
+}
+NAMES = ["seq", "d", "o"]
+
+
+def test_a_schema_of_the_query_requests_columns_in_its_spelling() -> None:
+    options = parse(TYPED)
+    kinds = {"seq": "bigint", "d": "decimal(10,2)", "o": "struct<a b:array<int>,m:map<string,date>>"}
+    found = options.with_schema([(name, kinds[name]) for name in NAMES])
+    assert (found.columns, found.spelling) == (tuple(NAMES), ())
+    found = options.with_schema([(name.upper(), kinds[name]) for name in NAMES])
+    assert (found.columns, found.spelling) == (tuple(NAMES), ("SEQ", "D", "O"))
+    assert options.with_schema(list(options.shape.types().items())) == options
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "what"),
+    [
+        ("value", "string", "has value string, but value is binary here: write value binary there, and cast it"),
+        ("Value", "string", "has Value string, but value is binary here"),
+        ("id", "int", "has id int, but id is bigint here: .* or change valueSchema"),
+        ("o", "struct<a b:array<int>>", "o is struct<`a b`:array<int>,m:map<string,date>> here"),
+        ("valeu", "binary", "has a column valeu, but .* Did you mean value?"),
+        ("headers", "string", "Set includeHeaders"),
+        ("node", "string NOT NULL", "has node string NOT NULL, but node is string here"),
+    ],
+)
+def test_a_schema_of_the_query_must_have_the_types_of_the_columns(name: str, kind: str, what: str) -> None:
+    with pytest.raises(BadOption, match=what):
+        parse(TYPED).with_schema([("seq", "bigint"), (name, kind)])
+
+
+def test_columns_that_are_never_null_are_seen_in_any_depth() -> None:
+    kinds = ArrayType(StructType([StructField("a", MapType(StringType(), LongType()))]))
+    assert type_of(StructField("o", kinds)) == "array<struct<a:map<string,bigint>>>"
+    for strict in (
+        StructField("o", LongType(), nullable=False),
+        StructField("o", ArrayType(LongType(), containsNull=False)),
+        StructField("o", ArrayType(StructType([StructField("a", LongType(), nullable=False)]))),
+        StructField("o", MapType(StringType(), LongType(), valueContainsNull=False)),
+    ):
+        assert type_of(strict).endswith(" NOT NULL")
+
+
 def test_partitions_are_assigned_by_topic() -> None:
     found = parse({**PLACE, "assign": '{"y":[2,0,2],"x":[1]}'})
     assert (found.topics, found.assigned) == (("x", "y"), {"x": (1,), "y": (0, 2)})
@@ -110,6 +172,11 @@ def test_defaults() -> None:
         ({**PLACE, "topic": "x", "minPartitions": "-1"}, "must be an integer"),
         ({**PLACE, "topic": "x", "failOnDataLoss": "maybe"}, "true or false"),
         ({**PLACE, "topic": "x", "startingOffsets": '{"x":{"0":1.5}}'}, "JSON like"),
+        ({**PLACE, "subscribe": " , "}, "subscribe names no topic"),
+        (
+            {**PLACE, "topic": "x", "startingOffsets": '{"x":{"0":9}}', "endingOffsets": '{"x":{"0":8}}'},
+            "endingOffsets ends before offset 8 of x .* startingOffsets begins at offset 9",
+        ),
     ],
 )
 def test_contradictory_options_are_refused(options: dict[str, str], what: str) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.errors import PySparkException
 
-from pipeline.admission import advance
+from pipeline.admission import Offset, advance
 from tests.support.small_segments import SmallSegments
 
 if TYPE_CHECKING:
@@ -51,7 +51,8 @@ def test_available_now_reads_in_limited_batches_and_resumes(
     offsets = first.recentProgress[-1]["sources"][0]["endOffset"]
     offsets = json.loads(offsets) if isinstance(offsets, str) else offsets
     epoch = broker.client.state("streamed").epoch
-    assert offsets == {"streamed": {"0": {"epoch": epoch, "seq": 701}}}
+    cluster_id = broker.ok("GET", "/v0/topics/streamed/segments")["cluster_id"]
+    assert offsets == {"streamed": {"0": {"epoch": epoch, "seq": 701, "cluster_id": cluster_id}}}
 
     broker.append("streamed", 50, first=700)
     run(spark, broker, tmp_path, "streamed", maxOffsetsPerTrigger=300)
@@ -67,6 +68,42 @@ def test_a_recreated_topic_fails_the_stream(spark: SparkSession, broker: SmallSe
         run(spark, broker, tmp_path, "again")
     run(spark, broker, tmp_path, "again", failOnDataLoss=False)
     assert seqs(spark, tmp_path) == sorted([*range(1, 11), *range(1, 5)])
+
+
+def test_a_broker_that_was_installed_again_fails_the_stream(
+    spark: SparkSession, broker: SmallSegments, tmp_path: Path
+) -> None:
+    """The topic of the new broker has the same epoch, and more records. Before that, its neighbour is deleted."""
+    folder = tmp_path / "stream"
+    for topic in ("kept.a", "kept.b"):
+        broker.append(topic, 10)
+    which = {"subscribe": "kept.a,kept.b"}
+    run(spark, broker, folder, "", **which)
+    broker.client.delete_topic("kept.b")
+    with pytest.raises(PySparkException, match=r"kept\.b: the topic was deleted"):
+        run(spark, broker, folder, "", **which)
+    run(spark, broker, folder, "", **which, failOnDataLoss=False)
+    epoch = broker.client.state("kept.a").epoch
+    with SmallSegments(tmp_path / "new") as new:
+        for number in range(1, epoch):
+            new.client.put_topic(f"other-{number}")
+        new.append("kept.a", 14)
+        assert new.client.state("kept.a").epoch == epoch
+        with pytest.raises(PySparkException, match=r"kept\.a: it has another cluster id: .* failOnDataLoss=false"):
+            run(spark, new, folder, "kept.a")
+        run(spark, new, folder, "kept.a", failOnDataLoss=False)
+    assert seqs(spark, folder) == sorted([*range(1, 11), *range(1, 11), *range(1, 15)])
+
+
+def test_a_stream_of_no_topics_waits_for_one(spark: SparkSession, broker: SmallSegments, tmp_path: Path) -> None:
+    which = {"subscribe": "", "subscribePattern": "alone[.].*", "failOnDataLoss": False}
+    broker.append("alone.a", 3)
+    run(spark, broker, tmp_path, "", **which)
+    broker.client.delete_topic("alone.a")
+    run(spark, broker, tmp_path, "", **which)
+    broker.append("alone.b", 2)
+    run(spark, broker, tmp_path, "", **which)
+    assert seqs(spark, tmp_path) == [1, 1, 2, 2, 3]
 
 
 def test_a_write_appends_every_row_once(spark: SparkSession, broker: SmallSegments) -> None:
@@ -118,7 +155,7 @@ def pages(broker: SmallSegments, topic: str) -> list[list[Any]]:
 
 
 def test_a_limit_is_shared_and_offsets_never_go_back() -> None:
-    def at(seq: int, epoch: int = 1) -> dict[str, dict[str, int]]:
+    def at(seq: int, epoch: int = 1) -> dict[str, Offset]:
         return {"0": {"epoch": epoch, "seq": seq}}
 
     begins = {"a": at(1), "b": at(1), "c": at(5)}

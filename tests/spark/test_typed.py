@@ -171,8 +171,13 @@ def test_a_schema_of_the_query_requests_columns(spark: SparkSession, filled: Sma
     found = reader.schema("seq bigint, n int").load()
     assert found.columns == ["seq", "n"]
     assert found.count() == COUNT
+    spelled = reader.schema("SEQ bigint, N int, Value binary").load()
+    assert spelled.columns == ["SEQ", "N", "Value"]
+    assert spelled.where("seq = 1").count() == 1
     with pytest.raises(PySparkException, match="The schema of the query has a column other"):
         reader.schema("seq bigint, other int").load().count()
+    with pytest.raises(PySparkException, match="value is binary here"):
+        reader.schema("seq bigint, value string").load().count()
 
 
 WHERE = [
