@@ -170,6 +170,13 @@ class Relay:
                 raise
             self._connect_failed(owner, error)
             return
+        now = self._owner(wanted.cell)
+        if now is None or (now.node, now.cluster) != (owner.node, owner.cluster):
+            # `_watch` has not seen this connection, and looks again only when the owners change again.
+            link.transport.abort()
+            self._count_failed("no_owner")
+            connection.close()
+            return
         self._out[link] = wanted.cell, owner.node, owner.cluster
         self.counts.connected += 1
         self.counts.outgoing = len(self._out)

@@ -8,11 +8,13 @@ import socket
 from collections.abc import Callable
 from contextlib import suppress
 
+import msgspec
 import pytest
 
 from broker.cells import Kind, connect_relayed, relay_socket
-from broker.cluster import from_secret
+from broker.cluster import Owner, from_secret
 from broker.relay import relay as limits
+from broker.relay.pipe import Link
 from tests.support.relays import RelayNode, running
 
 SECRET = "the secret of a cluster in a test"
@@ -286,6 +288,47 @@ async def test_connections_to_an_old_owner_are_broken_off(nodes: tuple[RelayNode
         assert three.relay.counts.incoming == 1
         writer.close()
         stays[1].close()
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["another one", "nobody"])
+async def test_a_cell_that_moves_while_its_node_connects_is_refused(
+    nodes: tuple[RelayNode, RelayNode], monkeypatch: pytest.MonkeyPatch, known: bool
+) -> None:
+    """Nothing would break off a connection to the old owner: the owners do not change again."""
+    one, two = nodes
+    connect = one.relay._connect  # pyright: ignore[reportPrivateUsage]
+
+    async def late(owner: Owner) -> Link:
+        link = await connect(owner)
+        one.knows(one.owner(), msgspec.structs.replace(two.owner(2), node="three") if known else None)
+        await asyncio.sleep(3 * limits.LOOK_S)  # the relay has seen it
+        return link
+
+    async with running(one, two):
+        await two.serve(1, echo)
+        monkeypatch.setattr(one.relay, "_connect", late)
+        await refused(one, 1)
+        assert one.relay.counts.failed == {"no_owner": 1}
+        await until(lambda: not one.relay.counts.outgoing and not two.relay.counts.incoming)
+
+
+async def test_a_new_generation_of_the_same_node_while_it_connects_is_no_reason_to_refuse(
+    nodes: tuple[RelayNode, RelayNode], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = nodes
+    connect = one.relay._connect  # pyright: ignore[reportPrivateUsage]
+
+    async def late(owner: Owner) -> Link:
+        one.knows(one.owner(), two.owner(2))
+        return await connect(owner)
+
+    async with running(one, two):
+        await two.serve(1, echo)
+        monkeypatch.setattr(one.relay, "_connect", late)
+        reader, writer = await one.connect(1)
+        writer.write(b"x")
+        assert await reader.readexactly(1) == b"x"
+        writer.close()
 
 
 async def test_the_connections_of_a_relay_that_stops_end(nodes: tuple[RelayNode, RelayNode]) -> None:
