@@ -11,19 +11,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
+import structlog
 
 from broker.cells.addresses import address_in
 from broker.cells.neighbours import PeerNeighbours
 from broker.cells.peers import Method, Peers, PeerServer
-from broker.cluster import OwnersFile
+from broker.cluster import Owner, OwnersFile
 from storage import NotMine, home_cell
 from storage.records import address
 
 if TYPE_CHECKING:
     from storage import Engine
 
+_log = structlog.get_logger("broker.cells")
+
 #: How often the owners are looked at.
 _LOOK_S: Final = 0.02
+#: A node writes within seconds what its processes answer. If that takes longer, a line of the log says so.
+KNOWN_S: Final = 30.0
 
 
 class Role(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,13 +101,22 @@ class Cells:
     async def known(self, generation: int) -> None:
         """Return when this node knows that this process owns the cell, in that generation or a later one. Only in a
         cluster."""
-        while not self._is_known(generation):  # noqa: ASYNC110 - another process writes it
+        loop = asyncio.get_running_loop()
+        late_at: float | None = loop.time() + KNOWN_S
+        while not self._is_known(generation):
+            if late_at is not None and loop.time() >= late_at:
+                late_at, owner = None, self._known_owner()
+                known = "" if owner is None else f"{owner.node} in generation {owner.generation}"
+                _log.warning("cell_not_known", generation=generation, known=known)
             await asyncio.sleep(_LOOK_S)
 
     def _is_known(self, generation: int) -> bool:
-        found = None if self.owners is None else self.owners.read()
-        owner = None if found is None else found.owner(self.me)
+        owner = self._known_owner()
         return owner is not None and owner.node == self.role.node and owner.generation >= generation
+
+    def _known_owner(self) -> Owner | None:
+        found = None if self.owners is None else self.owners.read()
+        return None if found is None else found.owner(self.me)
 
     @property
     def accepts_calls(self) -> bool:

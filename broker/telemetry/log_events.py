@@ -103,6 +103,12 @@ LOGGED: Final = (
         "It ends with code 71, 72 or 73. What it had acknowledged is there.",
         "71: another node took the cell over; look why this one was silent. 72: check the bucket. 73: see `reason`.",
     ),
+    Event(
+        "cell_not_known", "warning", "generation known",
+        "The process serves its cell, but for 30 s its node has not written into `owners.json` that it does. Kafka "
+        "clients cannot connect yet. `known`: the owner that the file names.",
+        "Look whether the node runs, and reaches the bucket (`store_silent`).",
+    ),
     Event("cell_given", "info", "cell node", "A node gives a cell to another one.", _NONE),
     Event(
         "cell_port_lost", "error", "cell reason",
