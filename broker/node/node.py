@@ -17,7 +17,7 @@ import secrets
 import signal
 import socket
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -52,6 +52,7 @@ from broker.cluster import (
 from broker.kafka import listen_for_kafka
 from broker.lifecycle import ExitCode
 from broker.net import CannotListen, listen, write_port_file
+from broker.node.silence import END_S, Silence, Why
 from broker.node.spares import Spares
 from broker.settings import Advertised, Settings
 from broker.supervisor import BACKLOG, Child, backoff_after, command, module_name, sockets_folder
@@ -63,9 +64,14 @@ from storage.platform import PosixFileSystem, take_lock
 
 _log = structlog.get_logger("broker.cluster")
 
-#: Between two signs of life, and while cells are given away.
+#: Between two signs of life, and while cells are given away. A process is asked what it does as often: one that serves,
+#: and one that does not yet.
 EVERY_S: Final = 1.0
 HURRIED_S: Final = 0.25
+#: No answer is waited for so long: before that, the process is killed.
+ASK_S: Final = 60.0
+#: The silence of a process that was asked is counted in steps of this length.
+STEP_S: Final = 0.5
 #: The store has this time for a request of the agent.
 TIMEOUT_S: Final = 3.0
 #: A node that starts looks for another process of its name for this time.
@@ -75,6 +81,12 @@ FIRST_TAKE_S: Final = 2.0
 #: A draining node stops its cells after this time, whoever takes them.
 DRAIN_S: Final = 30.0
 CALL_S: Final = 2.0
+#: A process of a stopping node is killed when it has not ended END_S after its drain. After a second signal it has this
+#: time: one without data, and one of a cell, which puts its last writes into the bucket.
+HURRIED_END_S: Final = 5.0
+HURRIED_CELL_S: Final = 30.0
+#: One that was killed and does not end hangs in the system. It is not waited for.
+KILLED_S: Final = 5.0
 _WILDCARDS: Final = ("0.0.0.0", "::", "")
 #: A cell whose process ended in one of these ways belongs to another node, or should.
 _GONE: Final = (ExitCode.OK, ExitCode.FENCED, ExitCode.STORE_REFUSED)
@@ -100,6 +112,16 @@ class CellProcess:
         self.stopping = False
         #: It was asked to give the cell to the process of this nonce.
         self.given_to = ""
+        self.silence = Silence()
+
+    @property
+    def name(self) -> str:
+        return f"cell-{self.cell:02d}"
+
+    def kill(self, why: Why) -> None:
+        _log.error("process_killed", process=self.name, reason=str(why))
+        with suppress(ProcessLookupError):
+            self.process.kill()
 
     def signal(self, number: int) -> None:
         self.stopping = True
@@ -238,20 +260,63 @@ class Node:
         relay, *gateways = self._children
         await self._spares.close()
         await self._end(gateways)
-        for each in self._cells.values():
-            each.signal(signal.SIGTERM)
-        await asyncio.gather(*self._watching, return_exceptions=True)
+        await self._end_cells()
         await self._end([relay])  # until here, cells that drain could call those of other nodes
         with suppress(Unanswered):
             await roll.leave()
         await self._peers.close()
 
     async def _end(self, children: list[tuple[Child, asyncio.Task[None]]]) -> None:
-        for child, task in children:
-            child.stop()
-            if child.process is None or child.process.returncode is not None:
-                task.cancel()
-        await asyncio.gather(*(task for _, task in children), return_exceptions=True)
+        def stop() -> None:
+            for child, task in children:
+                child.stop()
+                if child.process is None or child.process.returncode is not None:
+                    task.cancel()
+
+        def kill() -> None:
+            for child, task in children:
+                if not task.done():
+                    _log.error("process_killed", process=child.name, reason=str(Why.NOT_ENDED))
+                    child.signal(signal.SIGKILL)
+
+        await self._until_ended([task for _, task in children], stop, kill, HURRIED_END_S)
+
+    async def _end_cells(self) -> None:
+        def stop() -> None:
+            for each in self._cells.values():
+                each.signal(signal.SIGTERM)
+
+        def kill() -> None:
+            for each in self._cells.values():
+                each.kill(Why.NOT_ENDED)
+
+        await self._until_ended([*self._watching], stop, kill, HURRIED_CELL_S)
+
+    async def _until_ended(
+        self,
+        tasks: Collection[asyncio.Task[None]],
+        stop: Callable[[], None],
+        kill: Callable[[], None],
+        hurried_s: float,
+    ) -> None:
+        """Return when the tasks have ended, each of which waits for a process, or when that has taken too long even
+        for killed ones. A second call of `stop` shortens the drain of the processes."""
+        if not tasks:
+            return
+        ended = asyncio.gather(*tasks, return_exceptions=True)
+        hurry = asyncio.ensure_future(self._hurry.wait())
+        try:
+            stop()
+            limit_s = self._settings.drain_ms / 1000 + END_S
+            await asyncio.wait((ended, hurry), timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
+            if not ended.done() and hurry.done():
+                stop()
+                await asyncio.wait((ended,), timeout=hurried_s)
+            if not ended.done():
+                kill()
+                await asyncio.wait((ended,), timeout=KILLED_S)
+        finally:
+            hurry.cancel()
 
     def _start_child(self, child: Child) -> None:
         task = asyncio.create_task(child.run(), name=child.name)
@@ -279,7 +344,6 @@ class Node:
             if stopping and (not self._cells or loop.time() > drained_by or not takers):
                 return
             at = loop.time()
-            await self._look_at_cells()
             mine = self._member(draining=self._gives_all(roll))
             try:
                 await roll.round(mine, hurried=not was_whole)
@@ -362,18 +426,6 @@ class Node:
         self._note_restarts()
         return all(each is not None for each in found.cells)
 
-    async def _look_at_cells(self) -> None:
-        async def look(each: CellProcess) -> None:
-            try:
-                found = await self._peers.call(each.cell, "standing", None, timeout_s=CALL_S)
-            except PeerUnavailable:
-                return
-            if found["nonce"] == each.nonce:
-                self._counts.taken += not each.ready
-                each.generation, each.ready = found["generation"], True
-
-        await asyncio.gather(*(look(each) for each in self._cells.values()))
-
     async def _act(self, roll: Roll) -> None:
         """Start and end processes, and give cells away, by what the members say."""
         now = asyncio.get_running_loop().time()
@@ -396,10 +448,7 @@ class Node:
             ):
                 each.given_to = waiting.nonce
                 _log.info("cell_given", cell=cell, node=node)
-                try:
-                    await self._peers.call(cell, "give", waiting.nonce, timeout_s=CALL_S)
-                except PeerUnavailable:
-                    each.given_to = ""  # again; a process that gives the cell already does nothing more
+                self._watch_over(self._give(each), f"give-{cell:02d}")
 
     def _offer(self, roll: Roll, members: Mapping[str, Member], now: float) -> None:
         plan, changed = roll.plan, roll.plan.number != self._plan_number
@@ -437,6 +486,49 @@ class Node:
 
     # -- processes of cells --------------------------------------------------------------------------------------------
 
+    # What they answer is waited for beside the rounds: with one hung process, others would suspect the whole node.
+
+    async def _give(self, each: CellProcess) -> None:
+        try:
+            await self._peers.call(each.cell, "give", each.given_to, timeout_s=CALL_S)
+        except PeerUnavailable:
+            each.given_to = ""  # again; a process that gives the cell already does nothing more
+
+    async def _look(self, each: CellProcess) -> None:
+        """Ask the process again and again what it does, and kill it if it is silent for too long."""
+        while True:
+            asking = asyncio.create_task(self._ask(each))
+            try:
+                while not (await asyncio.wait((asking,), timeout=STEP_S))[0]:
+                    self._count_silence(each, STEP_S, Why.SILENT)
+            finally:
+                asking.cancel()
+            every_s = EVERY_S if each.ready else HURRIED_S
+            self._count_silence(each, every_s, await asking)
+            await asyncio.sleep(every_s)
+
+    def _count_silence(self, each: CellProcess, seconds: float, why: Why | None) -> None:
+        if each.silence.add(seconds, why) and why is not None:
+            each.kill(why)
+
+    async def _ask(self, each: CellProcess) -> Why | None:
+        """Note what the process answers. Returns what is wrong with it if that lasts; None: it runs."""
+        try:
+            found = await self._peers.call(each.cell, "standing", None, timeout_s=ASK_S)
+        except PeerUnavailable as error:
+            if error.outcome != "none":
+                return None  # it broke the call off, as an owner does that may not answer now
+        except StorageError:
+            return None
+        else:
+            if found["nonce"] == each.nonce:
+                self._counts.taken += not each.ready
+                each.generation, each.ready = found["generation"], True
+                return None
+        if each.ready or each.stopping or each.given_to:
+            return Why.NOT_ENDED
+        return None if read_standing(Path(self._role.run), each.cell, each.nonce) else Why.NOT_STARTED
+
     async def _start_cell(self, cell: int) -> None:
         http, kafka = self._ports[cell]
         role = msgspec.structs.replace(
@@ -454,7 +546,7 @@ class Node:
             )
         each = CellProcess(cell, process, role.nonce, asyncio.get_running_loop().time())
         self._cells[cell] = each
-        self._watch_over(self._watch(each), f"cell-{cell:02d}")
+        self._watch_over(self._watch(each), each.name)
 
     def _watch_over(self, work: Coroutine[Any, Any, None], name: str) -> None:
         task = asyncio.create_task(work, name=name)
@@ -468,7 +560,11 @@ class Node:
             await asyncio.to_thread(self._bucket.delete, [sign(nonce)])
 
     async def _watch(self, each: CellProcess) -> None:
-        code = await each.process.wait()
+        looking = asyncio.create_task(self._look(each), name=f"look-{each.cell:02d}")
+        try:
+            code = await each.process.wait()
+        finally:
+            looking.cancel()
         if not each.ready:
             self._watch_over(self._forget(each.nonce), f"forget-{each.cell:02d}")
         cell, now = each.cell, asyncio.get_running_loop().time()
@@ -483,9 +579,8 @@ class Node:
             return
         waited_s = backoff_after(self._waits.get(cell, (0.0, 0.0))[0], now - each.began)
         self._waits[cell] = waited_s, now + waited_s
-        name = f"cell-{cell:02d}"
-        self._restarts[name] = self._restarts.get(name, 0) + 1
-        _log.error("process_ended", process=name, exit_code=code, again_in_s=waited_s)
+        self._restarts[each.name] = self._restarts.get(each.name, 0) + 1
+        _log.error("process_ended", process=each.name, exit_code=code, again_in_s=waited_s)
         if each.ready and code != ExitCode.CANNOT_START and waited_s < EVERY_S and not self._stop.is_set():
             # Here it needs nothing from the bucket but what it has not seen, and nobody has to wait for its silence.
             await asyncio.sleep(waited_s)

@@ -104,6 +104,13 @@ LOGGED: Final = (
         "71: another node took the cell over; look why this one was silent. 72: check the bucket. 73: see `reason`.",
     ),
     Event(
+        "process_killed", "error", "process reason",
+        "A node has killed one of its processes that hung. `silent`: the process of a cell has answered nothing for "
+        "10 s. `not_started`: it has said nothing for two minutes. `not_ended`: it has not ended 40 s after its drain, "
+        "or, after a second signal, sooner. While the node does not stop, another process serves the cell.",
+        "Look what it waited for: a disk or network file system that does not answer, or somebody who stopped it.",
+    ),
+    Event(
         "cell_not_known", "warning", "generation known",
         "The process serves its cell, but for 30 s its node has not written into `owners.json` that it does. Kafka "
         "clients cannot connect yet. `known`: the owner that the file names.",
