@@ -101,7 +101,9 @@ _LOST: Final[dict[int, str]] = {
 class CellProcess:
     """One process of a cell."""
 
-    def __init__(self, cell: int, process: asyncio.subprocess.Process, nonce: str, began: float) -> None:
+    def __init__(
+        self, cell: int, process: asyncio.subprocess.Process, nonce: str, began: float, silence: Silence
+    ) -> None:
         self.cell = cell
         self.process = process
         self.nonce = nonce
@@ -112,7 +114,7 @@ class CellProcess:
         self.stopping = False
         #: It was asked to give the cell to the process of this nonce.
         self.given_to = ""
-        self.silence = Silence()
+        self.silence = silence
 
     @property
     def name(self) -> str:
@@ -544,7 +546,8 @@ class Node:
             process = await asyncio.create_subprocess_exec(
                 *command(module_name("broker"), role), env=self._environment, pass_fds=fds
             )
-        each = CellProcess(cell, process, role.nonce, asyncio.get_running_loop().time())
+        silence = Silence(self._settings.drain_ms / 1000)
+        each = CellProcess(cell, process, role.nonce, asyncio.get_running_loop().time(), silence)
         self._cells[cell] = each
         self._watch_over(self._watch(each), each.name)
 

@@ -27,7 +27,7 @@ class Why(enum.StrEnum):
     NOT_ENDED = "not_ended"
 
 
-#: It takes requests in flight 10 s to end, and the last writes to the bucket 20 s (`storage.cells.owner.CLOSE_S`).
+#: Behind the drain of its requests: the last writes to the bucket take 20 s (`storage.cells.owner.CLOSE_S`).
 END_S: Final = 40.0
 #: For so many seconds each. A start takes most of a minute on a crowded machine. The time of an owner that hangs is
 #: over after less than TTL, so until it is killed nobody serves the cell.
@@ -37,7 +37,9 @@ LIMITS_S: Final = {Why.SILENT: 2 * TTL_S, Why.NOT_STARTED: 120.0, Why.NOT_ENDED:
 class Silence:
     """Counts the silence of one process. Pure."""
 
-    def __init__(self) -> None:
+    def __init__(self, drain_s: float = 0.0) -> None:
+        """`drain_s`: how long requests in flight may take when the process ends."""
+        self._drain_s = drain_s
         self._why: Why | None = None
         self._seconds = 0.0
 
@@ -49,7 +51,7 @@ class Silence:
         if why is None:
             return False
         self._seconds += seconds
-        if self._seconds < LIMITS_S[why]:
+        if self._seconds < LIMITS_S[why] + (self._drain_s if why is Why.NOT_ENDED else 0.0):
             return False
         self._seconds = 0.0
         return True

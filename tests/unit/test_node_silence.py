@@ -74,7 +74,7 @@ class Rig:
         self.peer = self.node._peers = Peer(answers)
         self.process = Process()
         made: Any = self.process
-        self.each = module.CellProcess(0, made, "n", 0.0)
+        self.each = module.CellProcess(0, made, "n", 0.0, Silence())
         self.each.ready = ready
         self.looking = asyncio.create_task(self.node._look(self.each))
 
