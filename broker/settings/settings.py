@@ -20,7 +20,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, Pydanti
 from broker.auth import Keys, keys, parse_hosts, parse_origins
 from broker.settings.environment import PREFIX, ignored, is_injected
 from broker.settings.storage_settings import Count, StorageSettings
-from storage.bucket import IN_BUCKET, parse_location
+from storage.bucket import IN_BUCKET, limits, parse_location
 
 MIB = 1 << 20
 MAX_NODE_NAME = 64
@@ -353,6 +353,11 @@ class Settings(StorageSettings):
             raise ValueError(
                 f"TOPICS_COLD_DIR is {self.cold_dir!r} with TOPICS_CLUSTER_URL: it can be {IN_BUCKET!r} or empty, "
                 "since older segments are in the bucket of the cluster anyway"
+            )
+        if self.cluster_url is not None and self.segment_max_bytes > limits.MAX_SEGMENT_BYTES:
+            raise ValueError(
+                f"TOPICS_SEGMENT_MAX_BYTES is {self.segment_max_bytes} with TOPICS_CLUSTER_URL: it can be at most "
+                f"{limits.MAX_SEGMENT_BYTES} (256 MiB), since a segment is in memory while it is put into the bucket"
             )
         has_tls = self.cluster_secret is not None or self.cluster_cert is not None
         if self.cluster_url is not None and not has_tls and not is_loopback(self.cluster_host):

@@ -5,7 +5,7 @@ The protocol consists of generators that yield requests to the store (`requests`
 
 from __future__ import annotations
 
-from storage.bucket import keys
+from storage.bucket import keys, limits
 from storage.bucket.base import (
     Base,
     BaseMissing,
@@ -14,6 +14,8 @@ from storage.bucket.base import (
     Manifest,
     Named,
     Trimmer,
+    get_object,
+    get_piece,
     head_of,
     newest_head,
     put_base,
@@ -97,11 +99,14 @@ __all__ = [
     "forget_signs",
     "format_here",
     "found",
+    "get_object",
     "get_patiently",
+    "get_piece",
     "get_range_patiently",
     "head_of",
     "keys",
     "lay_out",
+    "limits",
     "names_patiently",
     "newest_head",
     "open_bucket",

@@ -19,11 +19,24 @@ from typing import Final
 import msgspec
 from xxhash import xxh3_64_intdigest
 
-from storage.bucket import keys
-from storage.bucket.requests import Create, Get, Steps, Unanswered, delete, get, get_many, names, now, patiently
+from storage.bucket import keys, limits
+from storage.bucket.requests import (
+    Create,
+    Get,
+    Steps,
+    Unanswered,
+    delete,
+    get,
+    get_many,
+    get_patiently,
+    get_range_patiently,
+    names,
+    now,
+    patiently,
+)
 from storage.bucket.slot import Seal
 
-#: How long one object of a base is retried.
+#: How long one small object of a base is retried.
 TRY_S: Final = 30.0
 #: How many objects are deleted by one request.
 PAGE: Final = 100
@@ -148,6 +161,27 @@ def put_object(key: str, data: bytes) -> Steps[Named]:
     return Named.of(key, data)
 
 
+def get_piece(named: Named, offset: int) -> Steps[bytes | None]:
+    """The bytes of the object from there on, a piece at most. None: it does not exist. Raises Unanswered."""
+    size = min(limits.PIECE_BYTES, named.size - offset)
+    return (yield from get_range_patiently(named.key, offset, size, limits.try_s(size)))
+
+
+def get_object(named: Named) -> Steps[bytes | None]:
+    """The bytes of the object, which may be others than it must contain. None: it does not exist. Raises Unanswered."""
+    if named.size <= limits.PIECE_BYTES:
+        return (yield from get_patiently(named.key, limits.try_s(named.size)))
+    found = bytearray()
+    while len(found) < named.size:
+        piece = yield from get_piece(named, len(found))
+        if piece is None:
+            return None
+        found += piece
+        if not piece:
+            break
+    return bytes(found)
+
+
 def put_base(
     cell: str, maker: str, number: int, attempt: int, redo: int, seal: Seal, manifest: Manifest
 ) -> Steps[Base]:
@@ -169,7 +203,7 @@ def put_base(
 
 
 def _create(key: str, data: bytes) -> Steps[bool]:
-    return (yield from patiently(Create(key, data), (yield from now()) + TRY_S))
+    return (yield from patiently(Create(key, data), (yield from now()) + limits.try_s(len(data))))
 
 
 class Trimmer:

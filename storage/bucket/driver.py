@@ -2,8 +2,9 @@
 
 Each request is made once: obstore's own retries are off, because the protocol decides what may be repeated. A request
 without an answer after `timeout_s` is `Unanswered`, and so is every error except those that answer the question: the
-object exists already, or there is none. Credentials come from the environment, like those of the cold tier. No text
-from the store is passed on.
+object exists already, or there is none. A create of many bytes has more time, and a read goes on while bytes arrive
+(`limits`). obstore has limits of clients, not of requests, so there are several clients. Credentials come from the
+environment, like those of the cold tier. No text from the store is passed on.
 
 `run` blocks and may be called in several threads. Source: docs/reference/bucket.md.
 """
@@ -15,6 +16,8 @@ from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
+from storage.bucket import limits
+from storage.bucket.limits import TIMEOUT_S
 from storage.bucket.reasons import reason
 from storage.bucket.requests import Create, Delete, Get, GetMany, GetRange, Names, Put, Request, Stat, Unanswered, Wait
 from storage.bucket.times import RequestTimes
@@ -27,7 +30,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-TIMEOUT_S: Final = 10.0
 CONNECT_TIMEOUT_S: Final = 2.0
 #: The requests of one `GetMany` at a time, over all callers.
 AT_ONCE: Final = 16
@@ -134,23 +136,39 @@ class Driver:
 class RemoteBucket:
     """A store through obstore."""
 
-    def __init__(self, remote: Remote) -> None:
-        self._remote = remote
+    def __init__(self, client: Callable[[ClientConfig], Remote], timeout_s: float) -> None:
+        """`client`: makes a client with these limits."""
+        self._client = client
+        self._timeout_s = timeout_s
+        self._remote = client(_limits(timeout_s, timeout_s))
+        # Its second limit is of a time without a byte; while a body is sent, that would be all of the time.
+        self._reading = client({**_limits(limits.READ_S, timeout_s), "read_timeout": _duration(timeout_s)})
+        #: By how long a request may take.
+        self._creating = {timeout_s: self._remote}
+        self._lock = threading.Lock()
 
     def create(self, key: str, data: bytes) -> bool:
         from obstore.exceptions import AlreadyExistsError
 
         try:
-            self._remote.put(key, data, mode="create", use_multipart=False)
+            self._for_bytes(len(data)).put(key, data, mode="create", use_multipart=False)
         except AlreadyExistsError:
             return False
         except Exception as error:
             raise _unanswered(error) from None
         return True
 
+    def _for_bytes(self, size: int) -> Remote:
+        """The client for a create of so many bytes."""
+        allowed_s = limits.create_s(size, self._timeout_s)
+        with self._lock:
+            if allowed_s not in self._creating:
+                self._creating[allowed_s] = self._client(_limits(allowed_s, self._timeout_s))
+            return self._creating[allowed_s]
+
     def get(self, key: str) -> bytes | None:
         try:
-            return bytes(self._remote.get(key).bytes())
+            return bytes(self._reading.get(key).bytes())
         except FileNotFoundError as error:
             if "Bucket" in str(error):  # NoSuchBucket says nothing about an object
                 raise _unanswered(error) from None
@@ -160,7 +178,7 @@ class RemoteBucket:
 
     def get_range(self, key: str, offset: int, size: int) -> bytes | None:
         try:
-            return bytes(self._remote.get_range(key, start=offset, length=size))
+            return bytes(self._reading.get_range(key, start=offset, length=size))
         except FileNotFoundError as error:
             if "Bucket" in str(error):
                 raise _unanswered(error) from None
@@ -204,17 +222,25 @@ class RemoteBucket:
 
 def open_bucket(scheme: str, bucket: str, prefix: str | None, timeout_s: float = TIMEOUT_S) -> RemoteBucket:
     """The store at s3://bucket/prefix, gs:// or az://. Makes no request. Raises obstore's errors for incomplete or
-    wrong settings in the environment."""
+    wrong settings in the environment. `timeout_s`: see `limits`."""
     from obstore.store import AzureStore, GCSStore, S3Store
 
     kinds: dict[str, type[S3Store | GCSStore | AzureStore]] = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}
-    client: ClientConfig = {
+    once: RetryConfig = {"max_retries": 0}
+
+    def client(options: ClientConfig) -> Remote:
+        return kinds[scheme](bucket, prefix=prefix, client_options=options, retry_config=once)
+
+    return RemoteBucket(client, timeout_s)
+
+
+def _limits(allowed_s: float, timeout_s: float) -> ClientConfig:
+    """Of a client whose requests may take so long."""
+    return {
         "allow_http": True,
         "connect_timeout": _duration(min(CONNECT_TIMEOUT_S, timeout_s)),
-        "timeout": _duration(timeout_s),
+        "timeout": _duration(allowed_s),
     }
-    once: RetryConfig = {"max_retries": 0}
-    return RemoteBucket(kinds[scheme](bucket, prefix=prefix, client_options=client, retry_config=once))
 
 
 def _duration(seconds: float) -> str:

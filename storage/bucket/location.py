@@ -8,7 +8,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from storage.bucket.driver import TIMEOUT_S, RemoteBucket, open_bucket
+from storage.bucket.driver import RemoteBucket, open_bucket
+from storage.bucket.limits import TIMEOUT_S
 from storage.errors import OpenError
 
 SCHEMES: Final = ("s3", "gs", "az")

@@ -7,7 +7,8 @@ it, so that this process's own goes on with it. Otherwise it is made anew of the
 
     .cell     which directory this is: written when it is complete, and removed before anything in it is
     .cache/   objects that the new directory is made of: segments of the old one that are the same, and what was
-              fetched, perhaps while the cell had another owner; removed when the directory is made
+              fetched, perhaps while the cell had another owner; removed when the directory is made. After a start that
+              failed the next one goes on with it, also in the middle of an object.
 
 Nothing here is synced, because the directory is not used after a restart of the machine. A directory that was copied,
 or came from another machine, has another lock file, and counts as none.
@@ -19,16 +20,19 @@ import errno
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
-from typing import Final
+from threading import Event
+from typing import Final, Protocol
 
 import msgspec
+from xxhash import xxh3_64
 
 from storage.backup.bases import Readable, Sealed, lay_out_base, segments_of
 from storage.backup.restoring import empty_directory, remove_tree
-from storage.bucket import Base, Body, Head, Named, Taken
+from storage.bucket import Base, Body, Head, Named, Taken, limits
 from storage.errors import AlreadyLocked
 from storage.platform import (
     Clock,
+    File,
     LockText,
     PosixLock,
     UnsyncedFileSystem,
@@ -42,8 +46,16 @@ from storage.segments import SegmentId, names
 
 NOTE: Final = ".cell"
 CACHE: Final = ".cache"
-#: So many objects are fetched at a time, of at most `Options.segment_max_bytes` each.
+#: So many objects are fetched at a time, in pieces of `limits.PIECE_BYTES`.
 AT_ONCE: Final = 8
+
+
+class Pieces(Readable, Protocol):
+    """The objects of a cell. Each call blocks."""
+
+    def get_piece(self, named: Named, offset: int) -> bytes:
+        """Return the bytes from there on, as many as a piece has. Raises OSError, also if there are none."""
+        ...
 
 
 class Note(msgspec.Struct, frozen=True):
@@ -84,8 +96,6 @@ class LocalDirectory:
         assert isinstance(lock, PosixLock)
         self._lock = lock
         self._found = self._read_note()
-        if self._fs.is_dir(self._cache):
-            remove_tree(self._fs, self._cache)  # of a start that was not completed
         return True
 
     def release(self) -> None:
@@ -164,28 +174,68 @@ class LocalDirectory:
         if not self._fs.exists(path) or self._fs.file_size(path) != named.size:
             return False
         with closing(self._fs.open(path, write=False)) as file:
-            return named.fits(file.pread(named.size, 0))
+            return _digest(file, named.size).intdigest() == named.checksum
 
-    def fetch(self, base: Base, objects: Readable, stopped: Callable[[], bool] = lambda: False) -> None:
-        """Fetch what a directory made of that base needs, and is not here, until `stopped`. Raises OSError."""
+    def fetch(self, base: Base, objects: Pieces, stopped: Callable[[], bool] = lambda: False) -> None:
+        """Fetch what a directory made of that base needs, and is not here, until `stopped`. What is not of that base is
+        dropped. Raises OSError."""
         segments = self.segments_of(base, objects)
         here = {named.key for id, named, cold in segments if cold or self._has(id, named)} | self._cached.keys()
         missing = [each for each in base.manifest.objects if each.key not in here]
+        self._drop_others(base)
         if missing:
             ensure_dir(self._fs, self._cache)
+        failed = Event()
         with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="segments") as pool:
-            for fetching in [pool.submit(self._fetch, named, objects, stopped) for named in missing]:
-                fetching.result()
+            steps = [
+                pool.submit(self._fetch, named, objects, lambda: failed.is_set() or stopped()) for named in missing
+            ]
+            try:
+                for fetching in steps:
+                    fetching.result()
+            finally:
+                failed.set()
 
-    def _fetch(self, named: Named, objects: Readable, stopped: Callable[[], bool]) -> None:
-        if stopped():
+    def _drop_others(self, base: Base) -> None:
+        """Of older bases, also those of an earlier start."""
+        if not self._fs.is_dir(self._cache):
             return
-        data = objects.get(named)
-        path = layout.join(self._cache, _file_name(named))
-        with closing(self._fs.open(path, create=True)) as file:
-            file.truncate(0)
-            write_whole(file, data, 0)
+        needed = {_file_name(each) for each in base.manifest.objects}
+        for name in self._fs.listdir(self._cache):
+            if name not in needed:
+                self._fs.unlink(layout.join(self._cache, name))
+        self._cached = {key: path for key, path in self._cached.items() if path.rpartition("/")[2] in needed}
+
+    def drop_fetched(self) -> None:
+        """The directory is used again, so nothing needs what was fetched."""
+        self._cached.clear()
+        if self._fs.is_dir(self._cache):
+            remove_tree(self._fs, self._cache)
+
+    def _fetch(self, named: Named, objects: Pieces, stopped: Callable[[], bool]) -> None:
+        """Go on behind what an earlier start has fetched. That is compared with the checksum, like the rest: it may not
+        have survived a crash of the machine."""
+        with closing(self._fs.open(layout.join(self._cache, _file_name(named)), create=True)) as file:
+            for begin in (file.size(), 0):
+                if self._fetch_on(named, file, begin, objects, stopped):
+                    return
+                file.truncate(0)
+        raise OSError(errno.EIO, f"{named.key} is missing or damaged")
+
+    def _fetch_on(self, named: Named, file: File, begin: int, objects: Pieces, stopped: Callable[[], bool]) -> bool:
+        """Fetch the object from `begin` on, until `stopped`. False: its bytes are wrong."""
+        digest = _digest(file, begin)
+        while begin < named.size:
+            if stopped():
+                return True
+            piece = objects.get_piece(named, begin)
+            write_whole(file, piece, begin)
+            digest.update(piece)
+            begin += len(piece)
+        if begin != named.size or digest.intdigest() != named.checksum:
+            return False
         self._add(named)
+        return True
 
     def _add(self, named: Named) -> str:
         path = self._cached[named.key] = layout.join(self._cache, _file_name(named))
@@ -198,7 +248,7 @@ class LocalDirectory:
         with closing(self._fs.open(self._cached[named.key], write=False)) as file:
             return file.pread(named.size, 0)
 
-    def make(self, taken: Taken, objects: Readable) -> None:
+    def make(self, taken: Taken, objects: Pieces) -> None:
         """Make it of what is in the bucket. Raises BackupDamaged, OSError."""
         assert self._lock is not None
         base = taken.base
@@ -219,8 +269,7 @@ class LocalDirectory:
             install=self._install,
             leave_cold=True,
         )
-        if self._fs.is_dir(self._cache):
-            remove_tree(self._fs, self._cache)
+        self.drop_fetched()
         # What an earlier owner noted there would let the engine trust the page cache, and so assign seqs again that
         # an owner on another machine has assigned since. The files are those of the base: what a clean stop says about
         # them holds.
@@ -236,5 +285,13 @@ class LocalDirectory:
         return True
 
 
+def _digest(file: File, size: int) -> xxh3_64:
+    """Of so many bytes of the file."""
+    digest = xxh3_64()
+    for offset in range(0, size, limits.PIECE_BYTES):
+        digest.update(file.pread(min(limits.PIECE_BYTES, size - offset), offset))
+    return digest
+
+
 def _file_name(named: Named) -> str:
-    return f"{named.size}-{named.checksum:016x}"
+    return named.key.replace("/", "+")

@@ -68,7 +68,8 @@ from storage.bucket import (
     delete,
     forget_signs,
     format_here,
-    get_patiently,
+    get_object,
+    get_piece,
     get_range_patiently,
     newest_head,
     put_base,
@@ -174,6 +175,8 @@ class CellOwner:
         self._tail: tuple[int, int] | None = None
         #: The takeover is over.
         self._taken = threading.Event()
+        #: What is fetched before.
+        self._fetching: asyncio.Task[None] | None = None
         self._attempts = 0
         #: Objects that bases without a known outcome have stored since the newest base. The next one names them again.
         self._stored: dict[str, Named] = {}
@@ -229,6 +232,8 @@ class CellOwner:
             self.state = State.TAKING
             self._adopt(taken)
             self._run_signs()
+            if self._fetching is not None:
+                await self._fetching
             await asyncio.to_thread(self._make_directory, taken)
             self.state = State.RECOVERING
             self._directory.release()
@@ -258,12 +263,13 @@ class CellOwner:
         return True
 
     async def _take_over(self, *, wait: bool) -> Taken | None:
-        fetching = asyncio.create_task(asyncio.to_thread(self._fetch_ahead))
+        self._fetching = asyncio.create_task(asyncio.to_thread(self._fetch_ahead))
         try:
             return await self._take(wait=wait)
         finally:
+            # It ends behind the pieces that are under way. On a slow line, others would take a cell over again whose
+            # owner waited for that before it showed a sign of life.
             self._taken.set()
-            await fetching
 
     async def _take(self, *, wait: bool) -> Taken | None:
         await self._check_own_clock(wait=wait)
@@ -316,6 +322,8 @@ class CellOwner:
         self._tail = self._directory.tail_behind(taken)
         if self._tail is None:
             self._directory.make(taken, self._objects)
+        else:
+            self._directory.drop_fetched()
         self._name_segments(taken.base)
 
     def _name_segments(self, base: Base) -> None:
@@ -700,6 +708,8 @@ class CellOwner:
         self._taken.set()
         await asyncio.to_thread(self._signs.close)
         await asyncio.to_thread(self._driver.close)
+        if self._fetching is not None:
+            await asyncio.wait([self._fetching])
         self._directory.release()
 
 
@@ -717,10 +727,20 @@ class BucketObjects:
 
     def get(self, named: Named) -> bytes:
         try:
-            data = self._driver.run(get_patiently(named.key))
+            data = self._driver.run(get_object(named))
         except Unanswered as error:
             raise OSError(errno.EIO, f"{named.key}: the store did not answer") from error
         if data is None or not named.fits(data):
+            raise OSError(errno.EIO, f"{named.key} is missing or damaged")
+        return data
+
+    def get_piece(self, named: Named, offset: int) -> bytes:
+        """As `storage.cells.local.Pieces`."""
+        try:
+            data = self._driver.run(get_piece(named, offset))
+        except Unanswered as error:
+            raise OSError(errno.EIO, f"{named.key}: the store did not answer") from error
+        if not data:
             raise OSError(errno.EIO, f"{named.key} is missing or damaged")
         return data
 

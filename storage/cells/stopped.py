@@ -18,7 +18,7 @@ from storage.bucket import (
     Named,
     Reading,
     Unanswered,
-    get_patiently,
+    get_object,
     keys,
     names_patiently,
     read_cell,
@@ -95,7 +95,7 @@ class StoppedObjects:
 
     def get(self, named: Named) -> bytes:
         try:
-            data = self._driver.run(get_patiently(named.key))
+            data = self._driver.run(get_object(named))
         except Unanswered as error:
             raise OSError(errno.EIO, f"{named.key}: the store did not answer") from error
         if data is None or not named.fits(data):

@@ -37,7 +37,7 @@ from storage.bucket import (
     NoCluster,
     Steps,
     Unanswered,
-    get_patiently,
+    get_object,
     head_of,
     lay_out,
     open_location,
@@ -238,7 +238,7 @@ class _Objects:
 
     def get(self, named: Named) -> bytes:
         try:
-            data = self._driver.run(get_patiently(named.key))
+            data = self._driver.run(get_object(named))
         except Unanswered as error:
             raise OSError(errno.EIO, f"{named.key}: the store does not answer") from error
         if data is None:

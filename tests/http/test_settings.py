@@ -254,6 +254,7 @@ def test_a_key_without_a_certificate_is_refused(monkeypatch: pytest.MonkeyPatch)
         ({"COLD_DIR": "s3://other/cold"}, "TOPICS_COLD_DIR"),
         ({"CLUSTER_CERT": "/tls/cert.pem"}, "TOPICS_CLUSTER_CA"),
         ({"CLUSTER_HOST": "0.0.0.0"}, "TOPICS_CLUSTER_SECRET"),
+        ({"SEGMENT_MAX_BYTES": str((256 << 20) + 1)}, "TOPICS_SEGMENT_MAX_BYTES"),
     ],
 )
 def test_settings_that_do_not_go_with_a_cluster_are_refused(

@@ -543,3 +543,7 @@ class Reads(Line):
     def get(self, key: str) -> bytes | None:
         self._read.append(key)
         return super().get(key)
+
+    def get_range(self, key: str, offset: int, size: int) -> bytes | None:
+        self._read.append(key)
+        return super().get_range(key, offset, size)
