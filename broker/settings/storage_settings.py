@@ -125,7 +125,8 @@ class StorageSettings(BaseSettings):
     )
     segment_max_events: Positive = Field(_OPTIONS.segment_max_events, description="The most seqs in a segment.")
     segment_max_bytes: Annotated[int, Field(ge=1, le=1 << 31)] = Field(
-        _OPTIONS.segment_max_bytes, description="The size at which a segment is sealed; at most 2 GiB."
+        _OPTIONS.segment_max_bytes,
+        description="The size at which a segment is sealed; at most 2 GiB, in a cluster 256 MiB.",
     )
     segment_pack_bytes: Count = Field(
         _OPTIONS.segment_pack_bytes,

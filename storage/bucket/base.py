@@ -164,22 +164,23 @@ def put_object(key: str, data: bytes) -> Steps[Named]:
 def get_piece(named: Named, offset: int) -> Steps[bytes | None]:
     """The bytes of the object from there on, a piece at most. None: it does not exist. Raises Unanswered."""
     size = min(limits.PIECE_BYTES, named.size - offset)
+    if size == named.size:
+        return (yield from get_patiently(named.key, limits.try_s(size)))
     return (yield from get_range_patiently(named.key, offset, size, limits.try_s(size)))
 
 
 def get_object(named: Named) -> Steps[bytes | None]:
     """The bytes of the object, which may be others than it must contain. None: it does not exist. Raises Unanswered."""
-    if named.size <= limits.PIECE_BYTES:
-        return (yield from get_patiently(named.key, limits.try_s(named.size)))
-    found = bytearray()
-    while len(found) < named.size:
-        piece = yield from get_piece(named, len(found))
-        if piece is None:
+    found = yield from get_piece(named, 0)
+    if found is None or named.size <= limits.PIECE_BYTES:
+        return found
+    whole = bytearray(found)
+    while found and len(whole) < named.size:
+        found = yield from get_piece(named, len(whole))
+        if found is None:
             return None
-        found += piece
-        if not piece:
-            break
-    return bytes(found)
+        whole += found
+    return bytes(whole)
 
 
 def put_base(
