@@ -414,6 +414,7 @@ class Forgetful(MemoryBucket):
 @pytest.fixture
 async def forgetful(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Forgetful, CellOwner]]:
     """A store, and the owner of its cell, who gives up soon and has put one base with a segment."""
+    monkeypatch.setattr("storage.bucket.limits._TRIES", 0.03)
     monkeypatch.setattr("storage.bucket.base.TRY_S", 0.3)
     store = Forgetful()
     begin(store, CELL, Candidate("init", "00" * 16))
