@@ -372,10 +372,7 @@ class CellOwner:
     def append(self, body: Body) -> None:
         """As `storage.bucket.log_file.SlotSink`."""
         with self._slots_lock:
-            try:
-                self._renew()
-            except (Fenced, GivenUp, Unanswered) as error:
-                raise OSError(errno.EIO, str(error)) from error
+            self._renew()
             self._put_tail(body.file)
             self._append(body)
 
@@ -422,19 +419,19 @@ class CellOwner:
             with self._slots_lock:
                 try:
                     self._renew()
-                except (Fenced, GivenUp, Unanswered):
+                except OSError:
                     return
 
     def _renew(self) -> None:
-        """Begin a new generation if the owner's time is over. With the lock of the slots. Raises Fenced, GivenUp,
-        Unanswered; the cell is lost then."""
+        """Begin a new generation if the owner's time is over. With the lock of the slots. Raises OSError; the cell is
+        lost then."""
         if not self._time.expired(self._clock.monotonic_ns() / 1e9):
             return
         try:
             sent_at = self._driver.run(self._slots.seal_again())
         except (Fenced, GivenUp, Unanswered) as error:
             self._lose(error)
-            raise
+            raise OSError(errno.EIO, str(error)) from error
         with self._facts_lock:
             self._seals.add(self._slots.seal.slot)
             self._recent_seals.append(self._slots.seal)
