@@ -233,7 +233,7 @@ class CellOwner:
             self._adopt(taken)
             self._run_signs()
             if self._fetching is not None:
-                await self._fetching
+                await asyncio.shield(self._fetching)  # if this is cancelled, its thread goes on: `_stop` waits for it
             await asyncio.to_thread(self._make_directory, taken)
             self.state = State.RECOVERING
             self._directory.release()

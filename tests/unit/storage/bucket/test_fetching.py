@@ -98,14 +98,20 @@ async def test_segments_are_fetched_in_pieces(store: Store, tmp_path: Path, owne
     assert store.most <= AT_ONCE
 
 
-async def test_a_start_goes_on_with_what_one_that_failed_has_fetched(
-    store: Store, tmp_path: Path, owners: list[CellOwner]
-) -> None:
+async def failed_start(store: Store, tmp_path: Path, owners: list[CellOwner]) -> str:
+    """A start on machine "a" fetches two pieces of a segment, and finds no third one. The key of the segment."""
     await (await filled(store, tmp_path, owners)).abandon()
     lost = store.segments()[1]
     store.missing = {(lost, 2 * PIECE)}
     with pytest.raises(OSError, match=r"is missing or damaged"):
         await taken(store, tmp_path, owners, "a")
+    return lost
+
+
+async def test_a_start_goes_on_with_what_one_that_failed_has_fetched(
+    store: Store, tmp_path: Path, owners: list[CellOwner]
+) -> None:
+    lost = await failed_start(store, tmp_path, owners)
     fetched = {*store.pieces}
     assert {offset for key, offset, _ in fetched if key == lost} == {0, PIECE}
     store.missing = set()
@@ -120,11 +126,7 @@ async def test_a_start_goes_on_with_what_one_that_failed_has_fetched(
 async def test_what_was_fetched_and_is_damaged_is_fetched_again(
     store: Store, tmp_path: Path, owners: list[CellOwner]
 ) -> None:
-    await (await filled(store, tmp_path, owners)).abandon()
-    lost = store.segments()[1]
-    store.missing = {(lost, 2 * PIECE)}
-    with pytest.raises(OSError, match=r"is missing or damaged"):
-        await taken(store, tmp_path, owners, "a")
+    await failed_start(store, tmp_path, owners)
     store.missing = set()
     cache = tmp_path / "a" / CACHE
     (cache / "of-no-base").write_bytes(b"x")
