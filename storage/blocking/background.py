@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import os
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from storage.errors import OtherProcess, ShuttingDown
 
@@ -20,17 +19,22 @@ class BackgroundLoop:
     """Runs `life` first, then the work of the callers, and `farewell` at `stop`.
 
     The thread is a daemon: an interpreter that exits without `stop` does not wait for it.
+
+    An interrupt (Ctrl-C) may strike a caller between any two steps, also right after it has acquired a lock and before
+    the `with` block that would release it. So the loop never waits for a lock that a caller takes: callers pass their
+    work on, and wait for a lock that only the loop releases.
     """
 
     def __init__(self, life: Callable[[], Awaitable[Any]], farewell: Callable[[], Awaitable[Any]]) -> None:
         """Returns when `life` has returned. If `life` raises, the thread ends and the error is raised here."""
         self._pid = os.getpid()
-        self._lock = threading.Lock()
-        self._open = True
         self._loop = asyncio.new_event_loop()
         self._ending = asyncio.Event()
-        begun: concurrent.futures.Future[None] = concurrent.futures.Future()
-        self._ended: concurrent.futures.Future[None] = concurrent.futures.Future()
+        self._open = True
+        #: Without an outcome yet. Callers add their own; the loop's thread removes them.
+        self._calls: set[_Call[Any]] = set()
+        self._error: BaseException | None = None
+        begun: _Call[None] = _Call()
         self._thread = threading.Thread(
             target=self._main, args=(life, farewell, begun), name="storage-loop", daemon=True
         )
@@ -42,43 +46,32 @@ class BackgroundLoop:
             raise
 
     def _main(
-        self,
-        life: Callable[[], Awaitable[Any]],
-        farewell: Callable[[], Awaitable[Any]],
-        begun: concurrent.futures.Future[None],
+        self, life: Callable[[], Awaitable[Any]], farewell: Callable[[], Awaitable[Any]], begun: _Call[None]
     ) -> None:
         try:
             with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
                 runner.run(self._run(life, farewell, begun))
         except BaseException as error:
-            self._ended.set_exception(error)
-        else:
-            self._ended.set_result(None)
+            self._error = error
+        # The loop is closed: a call that is added from here on finds that out itself.
+        for call in [*self._calls]:
+            call.end(error=ShuttingDown())
 
     async def _run(
-        self,
-        life: Callable[[], Awaitable[Any]],
-        farewell: Callable[[], Awaitable[Any]],
-        begun: concurrent.futures.Future[None],
+        self, life: Callable[[], Awaitable[Any]], farewell: Callable[[], Awaitable[Any]], begun: _Call[None]
     ) -> None:
         try:
             await life()
         except BaseException as error:
-            await self._shut()
-            begun.set_exception(error)
+            self._open = False
+            begun.end(error=error)
             return
-        begun.set_result(None)
+        begun.end(result=None)
         await self._ending.wait()
         try:
             await farewell()
         finally:
-            await self._shut()
-
-    async def _shut(self) -> None:
-        """Refuse further calls. Calls that still wait are cancelled when the loop ends."""
-        with self._lock:
-            self._open = False
-        await asyncio.sleep(0)  # work submitted before has started by then and can be cancelled
+            self._open = False  # calls that still wait are cancelled when the loop ends
 
     def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Run the coroutine and return or raise its result. ShuttingDown after the end; OtherProcess after a fork.
@@ -89,36 +82,54 @@ class BackgroundLoop:
             raise OtherProcess()
         if threading.current_thread() is self._thread:
             raise RuntimeError("The engine's own thread cannot wait for itself: use the Engine there.")
-        # Made before the loop gets the work: an interrupt may come before this thread knows that the loop has it.
-        done: concurrent.futures.Future[T] = concurrent.futures.Future()
+        call: _Call[T] = _Call()
         try:
-            with self._lock:
-                if not self._open:
-                    raise ShuttingDown()
-                self._loop.call_soon_threadsafe(self._begin, work, done)
-            return done.result()
-        except concurrent.futures.CancelledError:
-            raise ShuttingDown() from None
+            self._calls.add(call)
+            self._pass_on(self._begin, call, work)
+            return call.result()
         except BaseException:
-            done.cancel()
+            if not call.ended:  # an interrupt: the work may have been passed on or not
+                with suppress(ShuttingDown):
+                    self._pass_on(self._give_up, call)
             raise
 
-    def _begin(self, work: Callable[[], Coroutine[Any, Any, T]], done: concurrent.futures.Future[T]) -> None:
-        """On the loop: start the work whose outcome goes to `done`, unless the caller has given up."""
-        if done.cancelled():
+    def _pass_on(self, function: Callable[..., None], *arguments: Any) -> None:
+        """Call the function on the loop, after what was passed on before."""
+        try:
+            self._loop.call_soon_threadsafe(function, *arguments)
+        except RuntimeError:  # it is closed
+            raise ShuttingDown() from None
+
+    def _begin(self, call: _Call[T], work: Callable[[], Coroutine[Any, Any, T]]) -> None:
+        """On the loop: start the work of a call."""
+        if not self._open:
+            self._end(call, error=ShuttingDown())
             return
 
         async def carry_out() -> T:
             return await work()
 
-        task = self._loop.create_task(carry_out())
-        task.add_done_callback(partial(_deliver, done))
-        done.add_done_callback(partial(self._give_up, task))
+        call.task = self._loop.create_task(carry_out())
+        call.task.add_done_callback(partial(self._deliver, call))
 
-    def _give_up(self, task: asyncio.Task[Any], done: concurrent.futures.Future[Any]) -> None:
-        if done.cancelled():
-            with suppress(RuntimeError):  # the loop has ended, and the task with it
-                self._loop.call_soon_threadsafe(task.cancel)
+    def _deliver(self, call: _Call[T], task: asyncio.Task[T]) -> None:
+        if task.cancelled():
+            self._end(call, error=ShuttingDown())
+        elif (error := task.exception()) is not None:
+            self._end(call, error=error)
+        else:
+            self._end(call, result=task.result())
+
+    def _give_up(self, call: _Call[Any]) -> None:
+        """On the loop: no thread waits for the call."""
+        if call.task is None:
+            self._calls.discard(call)
+        else:
+            call.task.cancel()
+
+    def _end(self, call: _Call[T], *, result: T | None = None, error: BaseException | None = None) -> None:
+        self._calls.discard(call)
+        call.end(result=result, error=error)
 
     def call(self, work: Callable[..., T], *arguments: Any, **named: Any) -> T:
         """Make a plain call on the loop and return or raise its result."""
@@ -132,18 +143,37 @@ class BackgroundLoop:
         """Stop the loop, once. Every caller waits until it has ended, and gets its outcome."""
         if os.getpid() != self._pid:
             return  # after a fork: the loop belongs to the parent process
-        with self._lock:
-            if self._open:
-                self._loop.call_soon_threadsafe(self._ending.set)
-        self._ended.result()
+        with suppress(ShuttingDown):
+            self._pass_on(self._ending.set)
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
 
 
-def _deliver(done: concurrent.futures.Future[T], task: asyncio.Task[T]) -> None:
-    if task.cancelled():
-        done.cancel()
-    elif not done.set_running_or_notify_cancel():
-        task.exception()  # no caller is left
-    elif (error := task.exception()) is not None:
-        done.set_exception(error)
-    else:
-        done.set_result(task.result())
+class _Call(Generic[T]):
+    """Of one thread that waits for an outcome, which the loop's thread gives it once."""
+
+    def __init__(self) -> None:
+        self.task: asyncio.Task[T] | None = None
+        """Belongs to the loop."""
+        self.ended = False
+        self._result: T | None = None
+        self._error: BaseException | None = None
+        self._waits = threading.Lock()
+        self._waits.acquire()
+
+    def end(self, *, result: T | None = None, error: BaseException | None = None) -> None:
+        self._result, self._error = result, error
+        self.ended = True
+        self._waits.release()
+
+    def result(self) -> T:
+        """Wait, and return or raise the outcome. For one caller, once."""
+        self._waits.acquire()
+        error, self._error = self._error, None
+        try:
+            if error is not None:
+                raise error
+        finally:
+            del error  # its traceback leads to this frame
+        return cast("T", self._result)

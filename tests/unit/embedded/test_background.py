@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import _weakrefset
 import asyncio
+import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -52,6 +56,50 @@ def test_an_interrupt_while_work_is_submitted_leaves_no_work_behind(
         background.run(forever)
     assert ended.wait(10 if told else 0) is told
     assert background.run(_left) == 1
+
+
+def test_an_interrupt_at_any_step_of_a_call_leaves_the_loop_usable(background: BackgroundLoop) -> None:
+    steps = _steps_until_interrupt(lambda: background.run(lambda: asyncio.sleep(0.001)), at=None)
+    assert steps > 50
+    answers: list[int] = []
+    for step in range(1, steps):
+        with suppress(KeyboardInterrupt):
+            _steps_until_interrupt(lambda: background.run(lambda: asyncio.sleep(0.001)), at=step)
+        other = threading.Thread(target=lambda: answers.append(background.run(_left_in_the_end)), daemon=True)
+        other.start()
+        other.join(10)
+        assert len(answers) == step, f"The loop is stuck after an interrupt at step {step} of {steps}."
+
+
+def _steps_until_interrupt(call: Callable[[], Any], at: int | None) -> int:
+    """Make the call with a KeyboardInterrupt at the step of the interpreter, in whatever function; the steps taken."""
+    steps = 0
+
+    def trace(frame: FrameType, event: str, _argument: Any) -> Any:
+        nonlocal steps
+        if frame.f_code.co_filename == _weakrefset.__file__:
+            return None  # the interpreter drops what callbacks of weak references raise
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            steps += 1
+            if steps == at:
+                raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+    return steps
+
+
+async def _left_in_the_end() -> int:
+    """Returns when no work is left."""
+    while await _left() > 1:
+        await asyncio.sleep(0)
+    return 0
 
 
 async def _left() -> int:
