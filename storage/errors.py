@@ -304,5 +304,9 @@ class AlreadyOpen(AlreadyLocked):
         super().__init__(f"{path} is open in this process already: use the engine that has it.", path=path)
 
 
+class ColdNotConfigured(OpenError):
+    """The directory has segments in a cold tier, and none is configured."""
+
+
 class OtherProcess(OpenError):
     """The engine is open in the process that this one was forked from. Open it in one process only."""

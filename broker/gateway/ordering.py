@@ -17,7 +17,7 @@ from broker.auth import Forbidden
 from broker.cluster import ClusterMap, NodeState, Plan, order
 from broker.content import Answer, strict_json
 from storage import InvalidRequest, Unavailable
-from storage.bucket import FORMATS, Cluster, Driver, Unanswered, parse_location, read_cluster, revise
+from storage.bucket import FORMATS, Cluster, Driver, Location, Unanswered, parse_location, read_cluster, revise
 from storage.platform import SystemClock
 
 if TYPE_CHECKING:
@@ -94,12 +94,7 @@ class Ordering:
     def _finalize(self, newest: int) -> Cluster:
         assert self._location is not None
         with closing(Driver(self._opened(), SystemClock())) as driver:
-            while True:
-                cluster = driver.run(read_cluster(self._location))
-                if cluster.format >= newest:
-                    return cluster
-                if (made := driver.run(revise(cluster, format=newest))) is not None:
-                    return made
+            return finalize(driver, self._location, newest)
 
     def _known(self, request: Request) -> ClusterMap:
         """Raises Forbidden, InvalidRequest."""
@@ -131,6 +126,16 @@ class Ordering:
             assert self._open_store is not None
             self._store = self._open_store()
         return self._store
+
+
+def finalize(driver: Driver, location: Location, newest: int) -> Cluster:
+    """Begin this format, unless the cluster has it or a newer one. Blocking. Raises Unanswered, OpenError."""
+    while True:
+        cluster = driver.run(read_cluster(location))
+        if cluster.format >= newest:
+            return cluster
+        if (made := driver.run(revise(cluster, format=newest))) is not None:
+            return made
 
 
 def finalized(known: ClusterMap) -> int:

@@ -118,7 +118,7 @@ def restore(
 
 
 def check_target(fs: FileSystem, backup: str, root: str) -> None:
-    """Raises BackupRefused if a restore of `backup` may not make `root`."""
+    """Raises BackupRefused if a restore of `backup`, or an export of a cluster, may not make `root`."""
     if lies_within(root, backup) or lies_within(backup, root):
         raise BackupRefused(f"{root} and {backup} must not contain one another.")
     if not fs.exists(root):
@@ -127,9 +127,14 @@ def check_target(fs: FileSystem, backup: str, root: str) -> None:
         raise BackupRefused(f"{root} is no directory.")
     found = [name for name in fs.listdir(root) if name != _NOT_OURS]
     if layout.RESTORING in found:
-        raise BackupRefused(f"A restore into {root} was interrupted; empty the directory and restore again.")
+        raise BackupRefused(
+            f"A restore or an export into {root} was interrupted: empty the directory, and run the command again."
+        )
     if found:
-        raise BackupRefused(f"{root} is not empty ({found[0]} is there): a restore makes a directory of its own.")
+        raise BackupRefused(
+            f"{root} is not empty ({found[0]} is there): give the command a directory that is missing or empty. If "
+            "only an interrupted run has used it, empty the directory."
+        )
 
 
 def cell_in(fs: FileSystem, backup: str, number: int = 0, *, lock: bool = True) -> tuple[int | None, int]:

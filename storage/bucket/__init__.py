@@ -52,7 +52,7 @@ from storage.bucket.requests import (
 from storage.bucket.signs import TTL_S, OwnTime, forget_signs, show_first, show_signs
 from storage.bucket.slot import ANYONE, DamagedSlot, Seal
 from storage.bucket.slots import Fenced, GivenUp, Slots
-from storage.bucket.takeover import Candidate, CellMissing, Reading, Taken, begin_cell, read_cell, take_over
+from storage.bucket.takeover import Candidate, CellMissing, Reading, Taken, begin_cell, begun_by, read_cell, take_over
 from storage.bucket.times import SECONDS, RequestTimes
 
 __all__ = [
@@ -93,6 +93,7 @@ __all__ = [
     "Trimmer",
     "Unanswered",
     "begin_cell",
+    "begun_by",
     "check_clock",
     "check_slot",
     "delete",

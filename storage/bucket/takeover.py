@@ -29,12 +29,13 @@ from storage.bucket.base import (
     BaseTaken,
     Head,
     Manifest,
+    decode_head,
     newest_head,
     put_base,
     put_object,
     read_base,
 )
-from storage.bucket.requests import Get, Steps, Unanswered, get, get_many, now, patiently, wait
+from storage.bucket.requests import Get, Steps, Unanswered, get, get_many, get_patiently, now, patiently, wait
 from storage.bucket.signs import TTL_S, Look, is_gone, look_at
 from storage.bucket.slot import ANYONE, DamagedSlot, Seal, Slot, decode, encode_seal
 from storage.bucket.slots import FIRST_PAUSE_S, Fenced, create_slot
@@ -113,19 +114,28 @@ class Log(msgspec.Struct):
     seals: list[Seal]
 
 
-def begin_cell(cell: str, candidate: Candidate, format: bytes, give_up_s: float = 30.0) -> Steps[None]:
+def begin_cell(cell: str, candidate: Candidate, format: bytes, give_up_s: float = 30.0) -> Steps[Seal]:
     """Make a new cell: a base with nothing but FORMAT, and the seal in slot 0. May be called again after an error, and
-    by others at the same time; the first one counts. Raises Unanswered, GivenUp."""
-    head = yield from newest_head(cell)
-    if head is None:
+    by others at the same time; the first one counts. Returns the seal, which names the process that was the first.
+    Raises BaseMissing, Unanswered, GivenUp."""
+    begun = yield from begun_by(cell)
+    if begun is None:
         try:
             named = yield from put_object(keys.format_file(cell, candidate.nonce), format)
-            seal = candidate.seal(0, 1)
-            head = (yield from put_base(cell, candidate.nonce, 0, 0, 1, seal, Manifest((named,), (0,)))).head
+            begun = candidate.seal(0, 1)
+            yield from put_base(cell, candidate.nonce, 0, 0, 1, begun, Manifest((named,), (0,)))
         except BaseTaken:
-            head = yield from newest_head(cell)
-    if head is not None and head.number == 0:
-        yield from create_slot(cell, 0, encode_seal(head.seal), give_up_s)
+            begun = yield from begun_by(cell)
+            assert begun is not None  # heads are never deleted
+    if (yield from get_patiently(keys.head(cell, 1))) is None:
+        yield from create_slot(cell, 0, encode_seal(begun), give_up_s)
+    return begun
+
+
+def begun_by(cell: str) -> Steps[Seal | None]:
+    """The seal of the process that has begun the cell; None: nobody has. Raises BaseMissing, Unanswered."""
+    head = yield from get_patiently(keys.head(cell, 0))
+    return None if head is None else decode_head(0, head).seal
 
 
 def take_over(
@@ -165,9 +175,10 @@ def read_cell(cell: str, give_up_s: float = 30.0) -> Steps[Reading]:
     """The newest base, and the data slots from its redo slot up to the first one that is absent: what a process would
     find that took the cell over now. The cell may have a living owner, who goes on.
 
-    Raises NeverBegun, MetadataLost, BaseMissing, DamagedSlot, Unanswered.
+    Raises NeverBegun, MetadataLost, BaseMissing, DamagedSlot; Unanswered if the store is silent for `give_up_s`.
     """
     missing = at_least = 0
+    until = (yield from now()) + give_up_s
     while True:
         try:
             head, base = yield from _newest_base(cell, at_least)
@@ -177,6 +188,11 @@ def read_cell(cell: str, give_up_s: float = 30.0) -> Steps[Reading]:
             missing += 1
             if missing > 1:
                 raise
+            continue
+        except Unanswered:
+            if (yield from now()) >= until:
+                raise
+            yield from wait(FIRST_PAUSE_S)
             continue
         until = (yield from now()) + give_up_s
         if (yield from patiently(Get(keys.head(cell, head.number + 2)), until)) is None:

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import secrets
 import uuid
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Generator
+from contextlib import closing, contextmanager
 from typing import Final
 
 import msgspec
@@ -39,10 +39,21 @@ from storage.cells.owner import CellOwner
 from storage.cells.stopped import ClusterInUse, Stopped, read_stopped
 from storage.errors import OpenError
 from storage.options import Options
-from storage.platform import PosixFileSystem, SystemClock, ensure_dir, layout
+from storage.platform import (
+    FileSystem,
+    PosixFileSystem,
+    SystemClock,
+    cell_folder,
+    cell_folders,
+    layout,
+    replace_file,
+    take_lock,
+)
 
 #: What is added to the generation of each cell.
 AHEAD: Final = 1000
+#: In the folder while it is used: what a killed run has left there may be deleted.
+MARK: Final = "ADOPTING"
 #: What the seals call the process. Another copy is told by the address in them.
 ADOPTER: Final = "adopt"
 
@@ -65,14 +76,14 @@ async def adopt(
     open_store: Callable[[Location], Bucket] = open_location,
     ttl_s: float = TTL_S,
 ) -> Adopted:
-    """Make the copy at this place a cluster. `folder`: missing or empty; has the files of one cell meanwhile.
+    """Make the copy at this place a cluster. `folder`: missing or empty, or left by a run that was killed; has the
+    files of one cell meanwhile, and is gone at the end.
 
     Raises OpenError, also ClusterInUse and ClusterDamaged; StoreRefused, Unanswered, GivenUp, and the errors of a
     start: no node starts there then, and the command can be run again.
     """
     nonce, fs = secrets.token_hex(16), PosixFileSystem()
-    if fs.exists(folder) and fs.listdir(folder):
-        raise OpenError(f"{folder} is not empty. Give the command a directory of its own (--work-dir).")
+    _check_folder(fs, folder)
     with closing(Driver(open_store(location), SystemClock())) as driver:
         record = driver.run(read_record(location))
         if record.url == str(location) and not record.adopted_id:
@@ -82,9 +93,10 @@ async def adopt(
             probe(lambda: open_store(location), "probe", nonce)
             cells = read_stopped(driver, record.cells, ttl_s, progress)
             topics = 0
-            for each in cells:
-                progress("adopting cells", each.cell, record.cells)
-                topics += await _adopt_cell(location, folder, each, record.cells, open_store(location), ttl_s)
+            with _used(fs, folder):
+                for each in cells:
+                    progress("adopting cells", each.cell, record.cells)
+                    topics += await _adopt_cell(location, folder, each, record.cells, open_store(location), ttl_s)
             progress("adopting cells", record.cells, record.cells)
             made = _made(driver, location, record)
         else:  # by a run that was interrupted before it could say so
@@ -96,6 +108,35 @@ async def adopt(
         cells=made.cells,
         topics=topics,
     )
+
+
+def _check_folder(fs: FileSystem, folder: str) -> None:
+    if fs.exists(folder) and not fs.is_dir(folder):
+        raise OpenError(f"{folder} is no directory. Give the command one of its own (--work-dir).")
+    found = set(fs.listdir(folder)) if fs.exists(folder) else set[str]()
+    if MARK not in found and found - {layout.LOCK, f"{MARK}.tmp"}:
+        raise OpenError(f"{folder} is not empty. Give the command a directory of its own (--work-dir).")
+
+
+@contextmanager
+def _used(fs: FileSystem, folder: str) -> Generator[None]:
+    """Raises AlreadyLocked."""
+    lock = take_lock(fs, folder)
+    try:
+        replace_file(fs, folder, MARK, b"")
+        _empty(fs, folder)
+        yield
+    finally:
+        _empty(fs, folder)
+        fs.unlink(layout.join(folder, MARK))
+        fs.unlink(layout.join(folder, layout.LOCK))
+        lock.release()
+        fs.rmdir(folder)
+
+
+def _empty(fs: FileSystem, folder: str) -> None:
+    for number in cell_folders(fs.listdir(folder)):
+        remove_tree(fs, cell_folder(folder, number))
 
 
 def _made(driver: Driver, location: Location, record: Cluster) -> Cluster:
@@ -113,23 +154,19 @@ async def _adopt_cell(location: Location, folder: str, cell: Stopped, cells: int
     if (owner.node, owner.address, owner.successor) == (ADOPTER, str(location), ANYONE):
         return 0
     candidate = Candidate(ADOPTER, secrets.token_hex(16), address=str(location), ahead=AHEAD)
-    fs = PosixFileSystem()
-    ensure_dir(fs, folder)
     process = CellOwner(
         bucket,
         cell_name(cell.cell),
-        layout.join(folder, cell_name(cell.cell)),
+        cell_folder(folder, cell.cell),
         candidate,
         options=Options(cell=cell.cell, cells=cells, new_epochs=True, put_interval_ms=0),
         ttl_s=ttl_s,
     )
-    try:
-        if not await process.start(wait=False):
-            raise ClusterInUse(f"Another process owns {cell_name(cell.cell)} by now. Stop it.")
-        topics = len(process.engine.catalog.topics)
-        await process.close()
-    finally:
-        remove_tree(fs, folder)
+    if not await process.start(wait=False):
+        raise ClusterInUse(f"Another process owns {cell_name(cell.cell)} by now. Stop it, and run the command again.")
+    topics = len(process.engine.catalog.topics)
+    await process.close()
+    _empty(PosixFileSystem(), folder)
     if not process.released:
         raise ClusterInUse(f"{cell_name(cell.cell)} could not be released: the store does not answer. Run it again.")
     return topics

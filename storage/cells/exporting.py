@@ -12,6 +12,7 @@ Source: docs/cluster.md#from-one-machine-and-back.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import uuid
 from collections.abc import Callable
 from contextlib import closing
@@ -62,13 +63,14 @@ async def export_cluster(
     *,
     open_store: Callable[[Location], Bucket] = open_location,
     ttl_s: float = TTL_S,
+    fs: FileSystem | None = None,
 ) -> Exported:
-    """Make `root`, which is missing or empty, of all cells. Durable on return.
+    """Make `root`, which is missing or empty, of all cells. Durable on return. `fs`: where `root` is.
 
     Raises OpenError, also ClusterInUse and ClusterDamaged; Unanswered, BackupRefused, BackupDamaged, OSError. The
     directory is empty then.
     """
-    fs = PosixFileSystem()
+    fs = fs or PosixFileSystem()
     check_target(fs, str(location), root)
     with closing(Driver(open_store(location), SystemClock())) as driver:
         cluster = driver.run(read_cluster(location))
@@ -77,10 +79,17 @@ async def export_cluster(
         total += sum(len(slot.body) for cell in cells for slot in cell.reading.log)
         copied = 0
 
+        task = asyncio.current_task()
+
+        def show(what: str, done: int, total: int) -> None:
+            if task is not None and task.cancelling():  # an interrupt does not wait for the rest of the cell
+                raise asyncio.CancelledError
+            progress(what, done, total)
+
         def on(size: int) -> None:
             nonlocal copied
             copied += size
-            progress("copying", copied, total)
+            show("copying", copied, total)
 
         ensure_dir(fs, root)
         lock = take_lock(fs, root)
@@ -89,15 +98,17 @@ async def export_cluster(
             for cell in cells:
                 await _make(fs, cell_folder(root, cell.cell), cell, cluster.cells, StoppedObjects(driver, on))
                 on(sum(len(slot.body) for slot in cell.reading.log))
-                _verify(fs, cell_folder(root, cell.cell), progress)
+                _verify(fs, cell_folder(root, cell.cell), show)
             if cluster.cells > 1:
                 write_set(fs, root, CellSet(set_id=uuid.uuid4().hex, cells=cluster.cells))
             else:
                 _move_up(fs, root, lock)
+            fs.sync_dir(root)  # otherwise a loss of power could take the mark away before the rest is there
             fs.unlink(layout.join(root, layout.RESTORING))
             fs.sync_dir(root)
         except BaseException:
-            empty_directory(fs, root)
+            with contextlib.suppress(OSError):  # otherwise the mark stays
+                empty_directory(fs, root)
             raise
         finally:
             lock.release()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import secrets
 import uuid
 from collections.abc import Callable
+from typing import Final
 
 import msgspec
 
@@ -21,8 +22,10 @@ from storage.bucket import (
     Driver,
     Location,
     NoCluster,
+    Seal,
     Steps,
     begin_cell,
+    begun_by,
     found,
     get_patiently,
     keys,
@@ -33,6 +36,10 @@ from storage.bucket import (
 from storage.errors import InvalidRequest, OpenError
 from storage.platform import SystemClock, new_format
 from storage.records import MAX_CELLS
+
+#: What the first seals of cells call the process that made them: this command, and `cluster import`.
+FOUNDER: Final = "init"
+IMPORTER: Final = "import"
 
 
 class MadeCluster(msgspec.Struct, frozen=True):
@@ -79,7 +86,8 @@ def make_cluster(
         probe(lambda: open_store(location), "probe", nonce)
         for cell in range(cells):
             progress("making cells", cell, cells)
-            driver.run(begin_cell(cell_name(cell), Candidate("init", nonce), new_format(shards=1)))
+            begun = driver.run(begin_cell(cell_name(cell), Candidate(FOUNDER, nonce), new_format(shards=1)))
+            _refuse_imported(location, cell_name(cell), begun)
         mine = uuid.uuid4().hex
         made = driver.run(found(location, mine, cells))
     finally:
@@ -96,12 +104,30 @@ def _look(location: Location, cells: int) -> Steps[Cluster | None]:
     except NoCluster:
         pass
     for cell in map(cell_name, range(cells)):
-        if (yield from get_patiently(keys.slot(cell, 1))) is not None:
-            try:
-                return (yield from read_cluster(location))  # made meanwhile, and used
-            except NoCluster:
-                raise OpenError(f"{location}/{cell} was in use, and the object `cluster` is missing.") from None
+        begun = yield from begun_by(cell)
+        if begun is None:
+            continue
+        used = yield from get_patiently(keys.slot(cell, 1))
+        if used is None and begun.node == FOUNDER:
+            continue
+        try:
+            return (yield from read_cluster(location))  # made meanwhile, and used
+        except NoCluster:
+            _refuse_imported(location, cell, begun)
+            raise OpenError(
+                f"{location}/{cell} was in use, and the object `cluster` is missing. Bring it back, or use another "
+                f"prefix. If nobody needs the data, delete everything below {location}, and run the command again."
+            ) from None
     return None
+
+
+def _refuse_imported(location: Location, cell: str, begun: Seal) -> None:
+    """Raises OpenError if the cell was begun by an import: it has a part of the data, and more may come."""
+    if begun.node == IMPORTER:
+        raise OpenError(
+            f"{location}/{cell} has objects of an import that is under way or was interrupted. Wait for it, or use "
+            f"another prefix. If it was interrupted, delete everything below {location}, and run the command again."
+        )
 
 
 def _existing(cluster: Cluster, cells: int, *, accepted: bool) -> MadeCluster:

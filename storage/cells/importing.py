@@ -18,6 +18,8 @@ Source: docs/cluster.md#from-one-machine-and-back.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import secrets
 import uuid
 from collections.abc import Callable
@@ -37,12 +39,12 @@ from storage.bucket import (
     NoCluster,
     Slots,
     Steps,
+    Unanswered,
     begin_cell,
+    begun_by,
     check_clock,
     delete,
     found,
-    get_patiently,
-    keys,
     open_location,
     probe,
     put_base,
@@ -50,10 +52,10 @@ from storage.bucket import (
     show_first,
     sign,
 )
-from storage.cells.founding import Progress, cell_name
+from storage.cells.founding import IMPORTER, Progress, cell_name
 from storage.cells.owner import BucketObjects
 from storage.engine import Engine
-from storage.errors import OpenError
+from storage.errors import ColdNotConfigured, OpenError
 from storage.log import split
 from storage.options import Options
 from storage.platform import (
@@ -61,15 +63,18 @@ from storage.platform import (
     PosixFileSystem,
     SystemClock,
     cell_folder,
+    cell_folders,
     layout,
+    moved_to,
     new_format,
     open_set,
     read_set,
+    refuse_moved,
     replace_file,
     take_lock,
 )
-from storage.state import COLD
 
+PROGRESS_S: Final = 0.2
 #: The most bytes of the log in one slot.
 SLOT_BYTES: Final = 8 << 20
 
@@ -92,39 +97,53 @@ async def import_directory(
     progress: Progress = lambda what, done, total: None,
     *,
     open_store: Callable[[Location], Bucket] = open_location,
+    fs: FileSystem | None = None,
 ) -> Imported:
-    """Make a cluster of the data directory or set `root`, on which no broker runs.
+    """Make a cluster of the data directory or set `root`, on which no broker runs. `fs`: where `root` is.
 
     Raises OpenError, AlreadyLocked, StoreRefused, ClockWrong, Unanswered, GivenUp, OSError and the errors of a start.
     No cluster is there then, and the directory is as after a start. If the store does not answer the last request,
     there may be a cluster, and the directory has the file MOVED.
     """
-    fs, nonce = PosixFileSystem(), secrets.token_hex(16)
+    fs, nonce = fs or PosixFileSystem(), secrets.token_hex(16)
     set_ = read_set(fs, root)
     if set_ is None and not fs.exists(layout.join(root, layout.FORMAT)):
         raise OpenError(f"{root} is not a data directory: it has no file named {layout.FORMAT}.")
+    if set_ is None:
+        _refuse_part_of_set(fs, root)
     cells = 1 if set_ is None else set_.cells
     lock = None if set_ is None else take_lock(fs, root)
     topics = records = copied = 0
     mark = _Mark(fs, root, location)
     try:
-        if set_ is not None:
-            open_set(fs, root, cells)
         with closing(Driver(open_store(location), SystemClock())) as driver:
             progress("checking the store", 0, 1)
-            _refuse_used(driver, location, cells)
+            _refuse_used(driver, location, cells, mark)
+            refuse_moved(fs, root)
+            if set_ is not None:
+                open_set(fs, root, cells)
             probe(lambda: open_store(location), "probe", nonce)
             _check_clock(driver, nonce)
             for cell in range(cells):
                 progress("copying cells", cell, cells)
                 folder = root if set_ is None else cell_folder(root, cell)
-                importer = _Cell(driver, cell_name(cell), nonce, folder, mark.put)
+                importer = _Cell(driver, fs, cell_name(cell), nonce, folder, mark.put, progress)
                 await importer.run(Options(cell=cell, cells=cells) if set_ is not None else Options())
                 topics, records = topics + importer.topics, records + importer.records
                 copied += importer.copied_bytes
             progress("copying cells", cells, cells)
             mark.stays = True  # an answer may be lost
-            made = driver.run(found(location, uuid.uuid4().hex, cells))
+            mine = uuid.uuid4().hex
+            try:
+                made = driver.run(found(location, mine, cells))
+            except Unanswered:
+                raise OpenError(
+                    f"The store did not answer the last request: {location} is a cluster now, or none. Run the command "
+                    "again when the store answers, and it says which."
+                ) from None
+            if made.cluster_id != mine:
+                mark.stays = False
+                raise OpenError(f"{made.url} was made a cluster by another process meanwhile. Use another prefix.")
     finally:
         mark.remove_if_failed()
         if lock is not None:
@@ -140,17 +159,28 @@ async def import_directory(
     )
 
 
-def _refuse_used(driver: Driver, location: Location, cells: int) -> None:
+def _refuse_part_of_set(fs: FileSystem, root: str) -> None:
+    above, _, name = root.rpartition("/")
+    if cell_folders([name]) and (found := read_set(fs, above)) is not None:
+        raise OpenError(f"{root} is one of the {found.cells} cells of a set. Import the set: {above}.")
+
+
+def _refuse_used(driver: Driver, location: Location, cells: int, mark: _Mark) -> None:
     try:
         there = driver.run(read_cluster(location))
     except NoCluster:
         for cell in map(cell_name, range(cells)):
-            if driver.run(get_patiently(keys.head(cell, 0))) is not None:
+            if driver.run(begun_by(cell)) is not None:
                 raise OpenError(
                     f"{location}/{cell} has objects of a cluster or of an import that was interrupted. Use another "
-                    f"prefix, or delete everything below {location} first."
+                    f"prefix, or delete everything below {location} first.{mark.hint}"
                 ) from None
     else:
+        if mark.names(location):
+            raise OpenError(
+                f"{there.url} is a cluster of {there.cells} cells already, and {mark.path} says that the directory was "
+                "imported there. Start the nodes of the cluster."
+            )
         raise OpenError(f"{there.url} is a cluster of {there.cells} cells already. Use another prefix.")
 
 
@@ -160,7 +190,7 @@ def _check_clock(driver: Driver, nonce: str) -> None:
     clock = SystemClock()
 
     def steps() -> Steps[None]:
-        yield from show_first("import", nonce)
+        yield from show_first(IMPORTER, nonce)
         try:
             yield from check_clock(sign(nonce), lambda: clock.wall_ns() / 1e9)
         finally:
@@ -176,9 +206,19 @@ class _Mark:
         self._fs = fs
         self._root = root
         self._location = location
+        self.path = layout.join(root, layout.MOVED)
         self._is_there = False
         #: Also if the import fails from now on.
         self.stays = False
+
+    @property
+    def hint(self) -> str:
+        """What to do about the file of an earlier run."""
+        return f" Delete {self.path}, too." if self._fs.exists(self.path) else ""
+
+    def names(self, location: Location) -> bool:
+        """Whether there is a file, of an import to that place."""
+        return moved_to(self._fs, self._root) == str(location)
 
     def put(self) -> None:
         """While the lock of the directory is held. Durable on return."""
@@ -188,30 +228,56 @@ class _Mark:
 
     def remove_if_failed(self) -> None:
         if self._is_there and not self.stays:
-            self._fs.unlink(layout.join(self._root, layout.MOVED))
+            with contextlib.suppress(FileNotFoundError):  # it could not be written
+                self._fs.unlink(self.path)
             self._fs.sync_dir(self._root)
 
 
 class _Cell:
     """Copies one engine."""
 
-    def __init__(self, driver: Driver, name: str, nonce: str, folder: str, mark: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        driver: Driver,
+        fs: FileSystem,
+        name: str,
+        nonce: str,
+        folder: str,
+        mark: Callable[[], None],
+        progress: Progress,
+    ) -> None:
         """`mark` is called when the engine holds the lock of its directory."""
         self._driver = driver
+        self._fs = fs
         self._name = name
         self._nonce = nonce
+        self._candidate = Candidate(IMPORTER, nonce)
         self._folder = folder
         self._mark = mark
+        self._progress = progress
         self.topics = self.records = self.copied_bytes = 0
 
     async def run(self, options: Options) -> None:
         options = msgspec.structs.replace(options, wal_shards=1, segment_pack_bytes=0)
-        async with Engine.open(self._folder, options) as engine:
-            self._refuse_cold(engine)
+        try:
+            await self._copy(options)
+        except ColdNotConfigured:
+            raise OpenError(
+                f"{self._folder} has segments in a cold tier, which an import does not read. Back it up with "
+                "--include-cold, and import the directory that a restore makes of that."
+            ) from None
+
+    async def _copy(self, options: Options) -> None:
+        async with Engine.open(self._folder, options, fs=self._fs) as engine:
             self._mark()
             self.topics = len(engine.catalog.topics)
             self.records = sum(topic.log.count for topic in engine.catalog.topics.values())
-            self._driver.run(begin_cell(self._name, Candidate("import", self._nonce), new_format(shards=1)))
+            begun = self._driver.run(begin_cell(self._name, self._candidate, new_format(shards=1)))
+            if begun.nonce != self._nonce:
+                raise OpenError(
+                    f"{self._name} was begun by another process at the same time: somebody makes a cluster there. Use "
+                    "another prefix."
+                )
             failed: list[Exception] = []
             copied: list[bool] = []
 
@@ -231,35 +297,35 @@ class _Cell:
                 raise OpenError(f"{self._folder} could not be stopped cleanly: a write to it has failed.")
             self._put_log(log.end_lsn)
 
-    def _refuse_cold(self, engine: Engine) -> None:
-        for topic in engine.catalog.topics.values():
-            for log in topic.logs:
-                if any(each.tier == COLD for each in log.held.manifest.segments):
-                    raise OpenError(
-                        f"{self._folder} has segments in a cold tier, which an import does not read. Back it up with "
-                        "--include-cold, and import the directory that a restore makes of that."
-                    )
-
     async def _put_base(self, engine: Engine) -> None:
         made: list[BaseTarget] = []
-        objects, fs = BucketObjects(self._driver), PosixFileSystem()
+        objects, fs = BucketObjects(self._driver), self._fs
 
         def target(going: Any) -> BaseTarget:
             made.append(BaseTarget(objects, self._name, f"{self._nonce}-1", (), fs, self._folder, going))
             return made[0]
 
-        [log_lsn], [instant_lsn] = await engine.backups.take_base(target, clean=True)
+        taking = asyncio.ensure_future(engine.backups.take_base(target, clean=True))
+        try:
+            while not (await asyncio.wait([taking], timeout=PROGRESS_S))[0]:
+                if engine.backups.progress is not None:
+                    self._progress(f"copying {self._name}", *engine.backups.progress)
+        except BaseException:
+            taking.cancel()
+            await asyncio.gather(taking, return_exceptions=True)
+            raise
+        [log_lsn], [instant_lsn] = taking.result()
         self._log_from = split(log_lsn)
         self.copied_bytes = made[0].copied_bytes
         manifest = Manifest(
             tuple(made[0].named.values()), (0,), self._log_from, split(instant_lsn), trimmed=0, clean=True
         )
-        seal = Candidate("import", self._nonce).seal(0, 1)
+        seal = self._candidate.seal(0, 1)
         await engine.runtime.run_io(self._driver.run, put_base(self._name, self._nonce, 1, 1, 1, seal, manifest))
 
     def _put_log(self, end_lsn: int) -> None:
         """What the log has behind the base, which is little after a clean stop."""
-        fs, slots = PosixFileSystem(), Slots(self._name, Candidate("import", self._nonce).seal(0, 1))
+        fs, slots = self._fs, Slots(self._name, self._candidate.seal(0, 1))
         last, end = split(end_lsn)
         number, offset = self._log_from
         while (number, offset) < (last, end):

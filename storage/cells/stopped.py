@@ -45,8 +45,8 @@ class Stopped(msgspec.Struct, frozen=True):
 
     @property
     def is_clean(self) -> bool:
-        """Whether its owner stopped cleanly, so that nothing of it is elsewhere."""
-        return bool(self.reading.owner.successor)
+        """Whether its owner stopped cleanly, so that nothing of it is elsewhere; or it never had one."""
+        return bool(self.reading.owner.successor) or self.reading.owner.slot == 0
 
 
 def read_stopped(driver: Driver, cells: int, ttl_s: float, progress: Progress) -> list[Stopped]:

@@ -14,7 +14,17 @@ import structlog
 
 from storage.backup import Summary
 from storage.backup.restoring import Restored, restore
-from storage.bucket import ClockWrong, GivenUp, StoreRefused, Unanswered
+from storage.bucket import (
+    BaseMissing,
+    BaseTaken,
+    CellMissing,
+    ClockWrong,
+    DamagedSlot,
+    Fenced,
+    GivenUp,
+    StoreRefused,
+    Unanswered,
+)
 from storage.cells.adopting import Adopted
 from storage.cells.backing_up import back_up_set, is_backup_of_set, restore_set
 from storage.cells.exporting import Exported
@@ -105,12 +115,17 @@ def run(arguments: argparse.Namespace) -> int:
         message = f"The clock of this machine is wrong, and would expire records: {error}. Set it (NTP)."
         return _complain(progress, arguments, message, "clock", WRONG)
     except (StoreRefused, Unanswered, GivenUp) as error:
-        message = str(error) if isinstance(error, StoreRefused) else f"The store does not answer ({error})"
+        silent = f"The store does not answer ({error}). Run the command again when it does"
+        message = str(error) if isinstance(error, StoreRefused) else silent
         return _complain(progress, arguments, f"{message}.", "store", WRONG)
+    except (CellMissing, BaseMissing, DamagedSlot, BaseTaken, Fenced) as error:
+        message = f"The objects changed meanwhile: {error}. Stop what writes to them, and run the command again."
+        return _complain(progress, arguments, message, "in_use", WRONG)
     except StorageError as error:
         return _complain(progress, arguments, error.message, error.code, WRONG)
     except OSError as error:
-        return _complain(progress, arguments, f"{error.filename or arguments.directory}: {error}.", "io", WRONG)
+        where = error.filename or getattr(arguments, "target", arguments.directory)
+        return _complain(progress, arguments, f"{where}: {error}.", "io", WRONG)
     except ValueError as error:
         return _complain(progress, arguments, f"{error}.", "invalid_request", USAGE)
     except KeyboardInterrupt:

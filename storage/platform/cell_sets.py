@@ -98,7 +98,9 @@ def open_set(fs: FileSystem, root: str, cells: int) -> CellSet:
                 "makes it the first cell of a set, without copying it."
             )
         if fs.is_dir(root) and fs.exists(layout.join(root, layout.RESTORING)):
-            raise OpenError(f"A restore into {root} was not completed: empty the directory and restore again.")
+            raise OpenError(
+                f"A restore or an export into {root} was not completed: empty the directory, and run the command again."
+            )
         if fs.exists(cell_folder(root, 0)):
             raise MetadataLost(f"{root} holds cells but no {CELLS_FILE}; it is not started as a new set.")
         found = CellSet(set_id=uuid.uuid4().hex, cells=cells)

@@ -183,13 +183,21 @@ class ShardTrust:
 _NONE_OF_ITS_OWN = 10**16
 
 
-def refuse_moved(fs: FileSystem, root: str) -> None:
-    """Raises OpenError if the data of this directory or set was imported into a cluster."""
+def moved_to(fs: FileSystem, root: str) -> str | None:
+    """The URL of the cluster that an import of this directory or set has made, or was to make; None: there was none."""
     path = layout.join(root, layout.MOVED)
     if not fs.exists(path):
-        return
+        return None
     with contextlib.closing(fs.open(path, write=False)) as file:
-        url = file.pread(4096, 0).decode("utf-8", "replace").strip()
+        return file.pread(4096, 0).decode("utf-8", "replace").strip()
+
+
+def refuse_moved(fs: FileSystem, root: str) -> None:
+    """Raises OpenError if the data of this directory or set was imported into a cluster."""
+    url = moved_to(fs, root)
+    if url is None:
+        return
+    path = layout.join(root, layout.MOVED)
     raise OpenError(
         f"{root} was imported into the cluster at {url}, which would not see what is written here. Start the nodes of "
         f"the cluster. If the import was interrupted, or if you want to go on here without the cluster, delete {path}."
@@ -203,8 +211,8 @@ def open_format(fs: FileSystem, root: str, wanted_shards: int) -> Format:
     path = layout.join(root, layout.FORMAT)
     if fs.exists(layout.join(root, layout.RESTORING)):
         raise OpenError(
-            f"A restore into {root} was not completed ({layout.RESTORING} is there), so this is no whole data "
-            "directory. Empty it and restore again."
+            f"A restore or an export into {root} was not completed ({layout.RESTORING} is there), so this is no whole "
+            "data directory. Empty the directory, and run the command again."
         )
     refuse_moved(fs, root)
     if not fs.exists(path):

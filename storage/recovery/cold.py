@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 
-from storage.errors import OpenError
+from storage.errors import ColdNotConfigured, OpenError
 from storage.format import ENTRY_SIZE, idx_entry
 from storage.segments import SegmentCorrupt, SegmentId, SegmentStore, id_of, make_folder, names, replace_file
 from storage.segments.tiering import ColdMissing, ColdTier, ColdUnavailable
@@ -19,7 +19,7 @@ def reconcile_cold(store: SegmentStore, topic_id: int, segment: Segment) -> None
     """Make the local files of a cold segment match the manifest. Raises SegmentError, OpenError, OSError."""
     id = id_of(topic_id, segment)
     if store.cold is None:
-        raise OpenError(
+        raise ColdNotConfigured(
             f"Segment {names.data_name(id.first_seq, id.gen)} of log {topic_id} is in the cold tier, and none is "
             "configured: start with the TOPICS_COLD_DIR that was used before."
         )

@@ -183,7 +183,7 @@ async def test_a_start_on_an_unfinished_restore_is_refused(rig: Rig) -> None:
     rig.disk.open(f"{TARGET}/RESTORING", create=True).close()
     with pytest.raises(OpenError, match="was not completed"):
         await rig.opened()
-    with pytest.raises(BackupRefused, match="empty the directory and restore again"):
+    with pytest.raises(BackupRefused, match="empty the directory, and run the command again"):
         rig.restore()
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import random
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,19 +14,24 @@ import msgspec
 import pytest
 
 from storage import Durability, NewRecord, ReadQuery, TopicConfig
-from storage.bucket import Candidate, Driver, Location, Unanswered, keys, read_cell, read_cluster
-from storage.cells.adopting import AHEAD, adopt
+from storage.bucket import Candidate, Driver, Location, keys, read_cell, read_cluster
+from storage.cells.adopting import AHEAD, MARK, adopt
 from storage.cells.founding import cell_name, make_cluster
 from storage.cells.owner import CellOwner
 from storage.cells.stopped import ClusterDamaged, ClusterInUse
 from storage.errors import OpenError
 from storage.options import Options
 from storage.platform import SystemClock
+from tests.conftest import is_soak
+from tests.support.cut_bucket import CutBucket, How, Request
 from tests.support.memory_bucket import MemoryBucket
+from tests.support.sim_faults import SimCrash
 
 ORIGINAL, COPY = Location("s3", "bucket", "one"), Location("s3", "bucket", "two")
 CELLS = 2
 TTL_S = 0.3
+#: How many cuts are tried. The soak tier tries all.
+SAMPLE = 8
 SMALL = Options(segment_max_events=10, checkpoint_interval_ms=20)
 
 
@@ -158,68 +166,57 @@ async def test_what_is_missing_in_a_copy_is_named_and_nothing_is_changed(tmp_pat
     await check(copy, tmp_path, epochs, generations(bucket))
 
 
-class Killed(Exception):
-    """The process has ended."""
+async def adopt_on(bucket: MemoryBucket, folder: Path) -> None:
+    await adopt(COPY, str(folder), open_store=opener(bucket), ttl_s=TTL_S)
 
 
-class Dying(MemoryBucket):
-    """The process is killed at a write to the log, a base or the object `cluster`, before or after it is carried out.
-    Nothing that it sends later arrives."""
-
-    def __init__(self, objects: dict[str, bytes], left: int, *, after: bool) -> None:
-        super().__init__()
-        self.objects = objects
-        self._left = left
-        self._after = after
-
-    def create(self, key: str, data: bytes) -> bool:
-        if key.startswith("probe/"):
-            return super().create(key, data)
-        self._left -= 1
-        if self._left < 0 or (self._left == 0 and not self._after):
-            raise Killed
-        done = super().create(key, data)
-        if self._left == 0:
-            raise Killed
-        return done
-
-    def put(self, key: str, data: bytes) -> None:
-        if self._left <= 0:
-            raise Unanswered
-        super().put(key, data)
-
-    def delete(self, keys: object) -> None:
-        if self._left > 0:
-            super().delete(keys)  # pyright: ignore[reportArgumentType]
+def cuts(requests: list[Request]) -> list[tuple[int, How]]:
+    """Each request, and what may happen to it."""
+    return [
+        (number, how) for number, each in enumerate(requests) for how in How
+        if each.changes or how in (How.BEFORE, How.REFUSED)
+    ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "step", [pytest.param(5, id="some", marks=pytest.mark.slow), pytest.param(1, id="all", marks=pytest.mark.soak)]
-)
-@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 # The threads of a process that is killed here go on, and find its log as it was.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-async def test_an_adoption_that_was_killed_at_any_write_is_completed_by_the_same_command(
-    tmp_path: Path, after: bool, step: int
-) -> None:
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+async def test_an_adoption_that_was_cut_at_any_request_is_completed_by_the_same_command(tmp_path: Path) -> None:
     bucket, epochs = await original(tmp_path)
-    before, writes, kills = generations(bucket), 1, 0
-    while True:
-        copy = MemoryBucket()
-        copy.objects = dict(bucket.objects)
-        dying = Dying(copy.objects, writes, after=after)
+    before, work = generations(bucket), tmp_path / "work"
+    trace = CutBucket(dict(bucket.objects))
+    await adopt_on(trace, work)
+    points, done, rng = cuts(trace.requests), 0, random.Random(random.randrange(1 << 30))
+    for number, how in points if is_soak(os.environ) else rng.sample(points, SAMPLE):
+        cut = CutBucket(dict(bucket.objects), number, how)
         try:
-            await adopt(COPY, str(tmp_path / "work"), open_store=opener(dying), ttl_s=TTL_S)
-        except Exception:  # whatever a part makes of the end of the process
-            kills += 1
-        else:
-            break
+            await adopt_on(cut, work)
+            done += 1
+        except (Exception, SimCrash):  # whatever a part makes of the end of the process
+            pass
+        copy = MemoryBucket()
+        copy.objects = dict(cut.objects)
         if keys.cluster(1) not in copy.objects:
             with pytest.raises(OpenError):
                 Driver(copy, SystemClock()).run(read_cluster(COPY))
-        await adopt(COPY, str(tmp_path / "work"), open_store=opener(copy), ttl_s=TTL_S)
-        folder = tmp_path / f"after-{writes}"
+        await adopt_on(copy, work)
+        assert not work.exists()
+        folder = tmp_path / f"after-{number}-{how}"
         folder.mkdir()
         await check(copy, folder, epochs, before)
-        writes += step
-    assert kills * step > 10
+        shutil.rmtree(folder)
+    print(f"{len(points)} points, {done} runs completed")
+
+
+async def test_what_a_killed_run_has_left_in_its_folder_is_replaced(tmp_path: Path) -> None:
+    copy, _ = await original(tmp_path)
+    work = tmp_path / "work"
+    left = work / "cell-01" / "wal"
+    left.mkdir(parents=True)
+    with pytest.raises(OpenError, match="is not empty"):
+        await adopt_on(copy, work)
+    assert left.exists()
+    (work / MARK).touch()
+    await adopt_on(copy, work)
+    assert not work.exists()

@@ -3,6 +3,7 @@ it."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
@@ -14,6 +15,7 @@ import pytest
 from storage import Durability, NewRecord, ReadQuery, TagMatch, TopicConfig
 from storage.bucket import Candidate, ClockWrong, Driver, Location, keys, read_cluster
 from storage.cells.exporting import Exported, export_cluster
+from storage.cells.founding import make_cluster
 from storage.cells.importing import import_directory
 from storage.cells.making import make_set
 from storage.cells.owner import CellOwner
@@ -23,7 +25,11 @@ from storage.errors import OpenError
 from storage.options import Options
 from storage.platform import PosixFileSystem, SystemClock, cell_folder, layout, open_set
 from storage.records import CompressionType, TopicType
+from storage.state import COLD
 from tests.support.memory_bucket import MemoryBucket
+from tests.support.sim_disk import SimDisk
+from tests.support.whole_engine import differences, whole
+from tests.support.whole_engine import fill as fill_all
 
 HERE = Location("s3", "bucket", "one")
 TTL_S = 0.3
@@ -158,6 +164,112 @@ async def test_a_set_of_cells_becomes_a_cluster_and_a_set_again(tmp_path: Path) 
             pass
 
 
+async def test_everything_of_a_directory_arrives_in_the_cluster_and_back(tmp_path: Path) -> None:
+    bucket, root = MemoryBucket(), str(tmp_path / "data")
+    async with Engine.open(root, SMALL) as engine:
+        await fill_all(engine)
+    async with Engine.open(root, SMALL) as engine:
+        before = await whole(engine)
+    await import_directory(root, HERE, open_store=opener(bucket))
+    async with owned(bucket, tmp_path / "node") as owner:
+        assert differences(before, await whole(owner.engine)) == []
+    back = await export_cluster(HERE, str(tmp_path / "back"), open_store=opener(bucket), ttl_s=TTL_S)
+    async with Engine.open(back.directory, SMALL) as engine:
+        assert differences(before, await whole(engine)) == []
+
+
+async def test_cold_segments_are_refused_with_the_way_round_that(tmp_path: Path) -> None:
+    bucket, root = MemoryBucket(), str(tmp_path / "data")
+    cold = msgspec.structs.replace(SMALL, cold_dir=str(tmp_path / "cold"), hot_retain_segments=0, segment_pack_bytes=0)
+    async with Engine.open(root, cold) as engine:
+        await engine.put_topic("events", TopicConfig(durability=Durability.FSYNC))
+        await engine.append("events", [record(n) for n in range(30)])
+        await engine.segment_worker.flush_all()
+        while not any(each.tier == COLD for each in engine.topic("events").log.held.manifest.segments):
+            await asyncio.sleep(0.01)
+    with pytest.raises(OpenError, match=r"a cold tier, which an import does not read\. Back it up with --include-cold"):
+        await import_directory(root, HERE, open_store=opener(bucket))
+    async with Engine.open(root, cold) as engine:  # no file MOVED
+        assert len((await engine.read("events", ReadQuery(limit=100))).records) == 30
+
+
+async def test_a_cell_of_a_set_is_not_imported_alone(tmp_path: Path) -> None:
+    bucket, root = MemoryBucket(), str(tmp_path / "data")
+    async with Engine.open(root, SMALL) as engine:
+        await fill(engine)
+    await make_set(PosixFileSystem(), root, 2)
+    with pytest.raises(OpenError, match=f"one of the 2 cells of a set. Import the set: {root}"):
+        await import_directory(cell_folder(root, 0), HERE, open_store=opener(bucket))
+    assert bucket.objects == {}
+
+
+async def test_a_cluster_that_was_never_used_was_stopped_cleanly(tmp_path: Path) -> None:
+    bucket = MemoryBucket()
+    make_cluster(HERE, 2, open_store=opener(bucket))
+    back = await export_cluster(HERE, str(tmp_path / "back"), open_store=opener(bucket), ttl_s=TTL_S)
+    assert (back.cells, back.crashed) == (2, [])
+
+
+async def test_an_export_onto_a_full_disk_leaves_the_directory_empty(tmp_path: Path) -> None:
+    bucket, root = MemoryBucket(), str(tmp_path / "data")
+    async with Engine.open(root, SMALL) as engine:
+        await fill(engine)
+    await import_directory(root, HERE, open_store=opener(bucket))
+    disk = SimDisk(capacity_bytes=8192)
+    with pytest.raises(OSError, match="No space left"):
+        await export_cluster(HERE, "/back", open_store=opener(bucket), ttl_s=TTL_S, fs=disk)
+    assert disk.listdir("/back") == []
+
+
+async def test_an_interrupted_export_ends_before_the_rest_of_the_cell_is_copied(tmp_path: Path) -> None:
+    bucket, root, told = MemoryBucket(), str(tmp_path / "data"), list[int]()
+    async with Engine.open(root, SMALL) as engine:
+        await fill(engine)
+    await import_directory(root, HERE, open_store=opener(bucket))
+
+    def interrupt(what: str, done: int, total: int) -> None:
+        if what == "copying":
+            told.append(done)
+            exporting.cancel()  # as Ctrl-C does
+
+    exporting = asyncio.ensure_future(
+        export_cluster(HERE, str(tmp_path / "back"), interrupt, open_store=opener(bucket), ttl_s=TTL_S)
+    )
+    with pytest.raises(asyncio.CancelledError):
+        await exporting
+    assert len(told) == 1
+    assert [*(tmp_path / "back").iterdir()] == []
+
+
+async def test_the_file_of_an_import_that_succeeded_says_where_the_data_is(tmp_path: Path) -> None:
+    bucket, root = MemoryBucket(), str(tmp_path / "data")
+    async with Engine.open(root, SMALL) as engine:
+        await fill(engine)
+    await import_directory(root, HERE, open_store=opener(bucket))
+    with pytest.raises(OpenError, match=r"MOVED says that the directory was imported there\. Start the nodes"):
+        await import_directory(root, HERE, open_store=opener(bucket))
+    # A run that was killed before its last request.
+    del bucket.objects[keys.CLUSTER]
+    with pytest.raises(OpenError, match=rf"delete everything below {HERE} first\. Delete {root}/MOVED, too"):
+        await import_directory(root, HERE, open_store=opener(bucket))
+
+
+async def test_a_cluster_that_another_process_made_meanwhile_is_not_the_import(tmp_path: Path) -> None:
+    class Taken(MemoryBucket):
+        def create(self, key: str, data: bytes) -> bool:
+            if key == keys.CLUSTER:
+                super().create(key, data.replace(b'"cluster_id":"', b'"cluster_id":"x'))
+            return super().create(key, data)
+
+    bucket, root = Taken(), str(tmp_path / "data")
+    async with Engine.open(root, SMALL) as engine:
+        made = await fill(engine)
+    with pytest.raises(OpenError, match="was made a cluster by another process meanwhile"):
+        await import_directory(root, HERE, open_store=opener(bucket))
+    async with Engine.open(root, SMALL) as engine:
+        await check(engine, made)
+
+
 async def test_what_is_used_already_is_not_imported_into(tmp_path: Path) -> None:
     bucket, root = MemoryBucket(), str(tmp_path / "data")
     async with Engine.open(root, SMALL) as engine:
@@ -165,7 +277,8 @@ async def test_what_is_used_already_is_not_imported_into(tmp_path: Path) -> None
     with pytest.raises(OpenError, match="no file named FORMAT"):
         await import_directory(str(tmp_path), HERE, open_store=opener(bucket))
     await import_directory(root, HERE, open_store=opener(bucket))
-    with pytest.raises(OpenError, match="a cluster of 1 cells already"):
+    (tmp_path / "data" / layout.MOVED).unlink()
+    with pytest.raises(OpenError, match=r"a cluster of 1 cells already\. Use another prefix"):
         await import_directory(root, HERE, open_store=opener(bucket))
     del bucket.objects[keys.CLUSTER]
     with pytest.raises(OpenError, match="an import that was interrupted"):
