@@ -35,6 +35,7 @@ from typing import Any, cast
 
 import msgspec
 
+from broker.__main__ import SWITCH_INTERVAL_S
 from loadtest.own_broker import ask
 from loadtest.own_server import OwnServer
 from loadtest.slow_s3 import BUCKET, SlowS3
@@ -262,6 +263,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=1, help="how often each load is measured, in turns")
     parser.add_argument("--store", default="slow", help="slow, moto, or the address of a server (no delay)")
     given = parser.parse_args(arguments)
+    sys.setswitchinterval(SWITCH_INTERVAL_S)  # as in a broker
     stores = {"slow": SlowS3, "moto": lambda: Moto("topics-moto-")}
     opened = stores.get(given.store, lambda: Other(given.store))
     with opened() as store, tempfile.TemporaryDirectory() as folder:

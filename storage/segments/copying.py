@@ -11,8 +11,9 @@ from __future__ import annotations
 import contextlib
 from array import array
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import kernel
 from kernel import Columns, total
@@ -64,22 +65,24 @@ def read(wal: WalReader, shard: int, job: Copy) -> Iterator[Frames]:
     return chain((next(parts),), parts)
 
 
-def append(writer: ActiveSegment, parts: Iterator[Frames]) -> Copied:
+def append(writer: ActiveSegment, parts: Iterator[Frames], turn: AbstractContextManager[Any] | None = None) -> Copied:
     """Write the records. Raises as `ActiveSegment.append`; FrameError: the log holds something else."""
     before = writer.data_bytes
-    writer.append(parts)
+    writer.append(parts, turn)
     return Copied(writer.data_bytes, writer.data_bytes - before)
 
 
-def copy_anew(fs: FileSystem, wal: WalReader, shard: int, job: Copy) -> Copied:
+def copy_anew(fs: FileSystem, wal: WalReader, shard: int, job: Copy, turn: AbstractContextManager[Any]) -> Copied:
     """Copy all of it into new files of a segment that no frame names yet: complete, synced and closed on return. The
-    caller makes their names durable: it syncs the folder, once for many files.
+    caller makes their names durable: it syncs the folder, once for many files. `turn`: as for `ActiveSegment.append`.
 
     Raises as `read`, `open_writer` and `ActiveSegment.append`; then the files may be left, and do not count.
     """
-    parts = read(wal, shard, job)
-    with contextlib.closing(open_writer(fs, job, named=False)) as writer:
-        return append(writer, parts)
+    with turn:
+        parts = read(wal, shard, job)
+        writer = open_writer(fs, job, named=False)
+    with contextlib.closing(writer):
+        return append(writer, parts, turn)
 
 
 def open_writer(fs: FileSystem, job: Copy, *, named: bool = True) -> ActiveSegment:

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable
-from typing import NamedTuple
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
 
 import kernel
 from kernel import Columns
@@ -112,8 +113,9 @@ class ActiveSegment:
             raise SegmentCorrupt(self._data_path, size, f"{self.data_bytes} bytes were marked")
         self._ragged = True  # bytes after the end may exist, and do not count
 
-    def append(self, parts: Iterable[Frames]) -> None:
+    def append(self, parts: Iterable[Frames], turn: AbstractContextManager[Any] | None = None) -> None:
         """Add records from the log: on return both files are synced as far as end_seq, which is after the last one.
+        `turn`: held while frames are copied, not while files are synced.
 
         The frames are verified, or known to be damaged; their seqs ascend from end_seq on. Seqs without a frame, and
         those whose frames are dead, become entries without a record. A part is written before the next is requested.
@@ -128,18 +130,19 @@ class ActiveSegment:
         try:
             self._truncate_torn()
             self._ragged = True
-            for buffer, frames, dead in parts:
-                first_seq = frames.row(0)[2]
-                if first_seq > end_seq + MAX_JUMP:
-                    raise ValueError(f"seq {first_seq} does not follow {end_seq - 1} by at most {MAX_JUMP}")
-                data, idx = kernel.to_segment(
-                    buffer, frames, data_offset=offset, next_seq=end_seq, last_ts=last_ts, dead=dead
-                )
-                write_all(self._data, self._data_path, data, offset)
-                offset += len(data)
-                end_seq += len(idx) // ENTRY_SIZE
-                last_ts = idx_entry.unpack(idx[-ENTRY_SIZE:], 0).ts
-                entries.append(idx)
+            with turn or nullcontext():
+                for buffer, frames, dead in parts:
+                    first_seq = frames.row(0)[2]
+                    if first_seq > end_seq + MAX_JUMP:
+                        raise ValueError(f"seq {first_seq} does not follow {end_seq - 1} by at most {MAX_JUMP}")
+                    data, idx = kernel.to_segment(
+                        buffer, frames, data_offset=offset, next_seq=end_seq, last_ts=last_ts, dead=dead
+                    )
+                    write_all(self._data, self._data_path, data, offset)
+                    offset += len(data)
+                    end_seq += len(idx) // ENTRY_SIZE
+                    last_ts = idx_entry.unpack(idx[-ENTRY_SIZE:], 0).ts
+                    entries.append(idx)
             datasync(self._data, self._data_path)
             write_all(self._idx, self._idx_path, b"".join(entries), self._idx_bytes)
             datasync(self._idx, self._idx_path)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import errno
+import threading
+import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from storage import Durability, Engine, TopicConfig
+import kernel
+from storage import Durability, Engine, Options, TopicConfig
 from storage.records.values import TagMatch
-from storage.segments import flusher, names
+from storage.segments import flusher, names, writer
 from storage.segments.copying import Copied, Copy, copy_anew
 from storage.segments.errors import SegmentBroken
 from storage.segments.names import SegmentId
@@ -58,8 +62,8 @@ async def test_segments_before_a_failed_segment_count_and_later_files_are_remove
 ) -> None:
     engine = await filled(machine)
 
-    def failing(fs: Any, wal: Any, shard: int, job: Copy) -> Copied:
-        done = copy_anew(fs, wal, shard, job)
+    def failing(fs: Any, wal: Any, shard: int, job: Copy, turn: Any) -> Copied:
+        done = copy_anew(fs, wal, shard, job, turn)
         if job.id.first_seq == bad:
             raise error
         return done
@@ -168,3 +172,37 @@ async def test_files_with_names_that_are_not_durable_do_not_count(
     assert bounds(engine) == [(1, 11), (11, 21), (21, 31), (31, 41), (41, 46)]
     engine = await machine.cut_power(Loss.DROP, **SMALL)
     assert await seqs(engine, "t") == [*range(1, 46)]
+
+
+async def test_one_thread_at_a_time_copies_frames_while_others_sync(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    working = [0]
+    most = [0]
+    syncing = threading.Barrier(2, timeout=10)
+    to_segment, datasync = kernel.to_segment, writer.datasync
+
+    def seen(*arguments: Any, **named: Any) -> Any:
+        working[0] += 1
+        most[0] = max(most[0], working[0])
+        time.sleep(0.001)  # gives the interpreter to the other threads
+        working[0] -= 1
+        return to_segment(*arguments, **named)
+
+    def together(file: Any, path: str) -> None:
+        if path.endswith(names.DATA) and syncs.pop(path, None):
+            syncing.wait()  # until another thread syncs its own file
+        datasync(file, path)
+
+    async with Engine.open(tmp_path / "data", Options(segment_max_events=10, checkpoint_records=1 << 30)) as engine:
+        for number in range(45):
+            await engine.append("t", [record(number)], config=FSYNC)
+        log = engine.topic("t").log
+        syncs = {
+            names.path(engine.path, SegmentId(log.topic_id, first_seq), names.DATA): True for first_seq in (11, 21)
+        }
+        monkeypatch.setattr(kernel, "to_segment", seen)
+        monkeypatch.setattr(writer, "datasync", together)
+        await engine.flusher._flush([log])
+        assert bounds(engine) == [(1, 11), (11, 21), (21, 31), (31, 41), (41, 46)]
+    assert (most[0], syncs) == (1, {})
