@@ -65,24 +65,24 @@ def read(wal: WalReader, shard: int, job: Copy) -> Iterator[Frames]:
     return chain((next(parts),), parts)
 
 
-def append(writer: ActiveSegment, parts: Iterator[Frames], turn: AbstractContextManager[Any] | None = None) -> Copied:
+def append(writer: ActiveSegment, parts: Iterator[Frames], lock: AbstractContextManager[Any] | None = None) -> Copied:
     """Write the records. Raises as `ActiveSegment.append`; FrameError: the log holds something else."""
     before = writer.data_bytes
-    writer.append(parts, turn)
+    writer.append(parts, lock)
     return Copied(writer.data_bytes, writer.data_bytes - before)
 
 
-def copy_anew(fs: FileSystem, wal: WalReader, shard: int, job: Copy, turn: AbstractContextManager[Any]) -> Copied:
+def copy_anew(fs: FileSystem, wal: WalReader, shard: int, job: Copy, lock: AbstractContextManager[Any]) -> Copied:
     """Copy all of it into new files of a segment that no frame names yet: complete, synced and closed on return. The
-    caller makes their names durable: it syncs the folder, once for many files. `turn`: as for `ActiveSegment.append`.
+    caller makes their names durable: it syncs the folder, once for many files. `lock`: as for `ActiveSegment.append`.
 
     Raises as `read`, `open_writer` and `ActiveSegment.append`; then the files may be left, and do not count.
     """
-    with turn:
+    with lock:
         parts = read(wal, shard, job)
         writer = open_writer(fs, job, named=False)
     with contextlib.closing(writer):
-        return append(writer, parts, turn)
+        return append(writer, parts, lock)
 
 
 def open_writer(fs: FileSystem, job: Copy, *, named: bool = True) -> ActiveSegment:

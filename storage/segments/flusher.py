@@ -72,7 +72,7 @@ class Flusher:
         self._writers: dict[int, ActiveSegment] = {}
         #: Of the threads that copy: one copies frames while the others sync. More would take the interpreter from the
         #: loop in turns, and copy no faster.
-        self._turn = threading.Lock()
+        self._copy_lock = threading.Lock()
         self._sought_old_ms = 0
         #: Counters for the metrics: records and bytes flushed, segments opened and sealed, files given up.
         self.records = 0
@@ -294,7 +294,7 @@ class Flusher:
         with closing(self._logs.wal_files.apart()) as wal:
             for job in jobs:
                 try:
-                    done.append(copy_anew(self._runtime.fs, wal, shard, job, self._turn))
+                    done.append(copy_anew(self._runtime.fs, wal, shard, job, self._copy_lock))
                 except (SegmentError, WalFileGone, ValueError, OSError) as error:
                     _log.warning("flush_failed", topic_id=job.id.topic_id, error=str(error))
                     break
@@ -325,7 +325,7 @@ class Flusher:
             writer = None
         if writer is None:
             writer = self._writers[log.topic_id] = open_writer(self._runtime.fs, job)
-        return append(writer, parts, self._turn)
+        return append(writer, parts, self._copy_lock)
 
     async def renew(self, log: Log, segment: Segment) -> None:
         """Continue in new files, made from what was marked: a failed sync leaves the old ones in an unknown state."""

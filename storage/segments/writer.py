@@ -113,9 +113,9 @@ class ActiveSegment:
             raise SegmentCorrupt(self._data_path, size, f"{self.data_bytes} bytes were marked")
         self._ragged = True  # bytes after the end may exist, and do not count
 
-    def append(self, parts: Iterable[Frames], turn: AbstractContextManager[Any] | None = None) -> None:
+    def append(self, parts: Iterable[Frames], lock: AbstractContextManager[Any] | None = None) -> None:
         """Add records from the log: on return both files are synced as far as end_seq, which is after the last one.
-        `turn`: held while frames are copied, not while files are synced.
+        `lock`: held while frames are copied, not while files are synced.
 
         The frames are verified, or known to be damaged; their seqs ascend from end_seq on. Seqs without a frame, and
         those whose frames are dead, become entries without a record. A part is written before the next is requested.
@@ -130,7 +130,7 @@ class ActiveSegment:
         try:
             self._truncate_torn()
             self._ragged = True
-            with turn or nullcontext():
+            with lock or nullcontext():
                 for buffer, frames, dead in parts:
                     first_seq = frames.row(0)[2]
                     if first_seq > end_seq + MAX_JUMP:

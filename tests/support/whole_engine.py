@@ -134,9 +134,7 @@ async def _records(engine: Engine, name: str) -> Any:
             page = await engine.read(name, ReadQuery(from_seq=at, limit=1000))
         except TopicNotFound:
             return None
-        records += [
-            tuple(bytes(each) if isinstance(each, memoryview) else each for each in one) for one in page.records
-        ]
+        records += [tuple(each) for each in page.records]
         if page.tombstone is not None:
             losses.append(msgspec.to_builtins(page.tombstone))
         if page.next_from_seq <= at or page.next_from_seq >= page.head_seq:

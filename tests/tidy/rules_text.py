@@ -16,6 +16,7 @@ EMPTY_CLASS = re.compile(r"(Manager|Helpers?|Utils?|Common)$")
 # Written with brackets so that this file does not contain what it looks for.
 UNFINISHED = re.compile(
     r"\b(TOD[O]|FIXM[E]|XX[X])\b|NotImplemente[d]Error|pytest\.mark\.(ski[p]|xfai[l])|pytest\.(ski[p]|xfai[l])\("
+    r"|^(?:<{7}|>{7}) "  # a merge that was not completed
 )
 MACHINE = re.compile(
     r"(?<![\w.$}])/(?:wor[k]|far[m]|hom[e]|roo[t]|tm[p]|User[s])/\w"

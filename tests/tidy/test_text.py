@@ -75,6 +75,8 @@ def test_a_generic_class_name_is_reported() -> None:
         "@pytest.mark.sk" + "ip",
         "pytest.xf" + "ail('why')",
         "# FIX" + "ME",
+        "<" * 7 + " HEAD",
+        ">" * 7 + " a branch",
     ],
 )
 def test_a_sign_of_unfinished_work_is_reported(text: str) -> None:

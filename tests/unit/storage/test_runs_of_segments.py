@@ -62,8 +62,8 @@ async def test_segments_before_a_failed_segment_count_and_later_files_are_remove
 ) -> None:
     engine = await filled(machine)
 
-    def failing(fs: Any, wal: Any, shard: int, job: Copy, turn: Any) -> Copied:
-        done = copy_anew(fs, wal, shard, job, turn)
+    def failing(fs: Any, wal: Any, shard: int, job: Copy, lock: Any) -> Copied:
+        done = copy_anew(fs, wal, shard, job, lock)
         if job.id.first_seq == bad:
             raise error
         return done
