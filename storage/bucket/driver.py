@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from storage.bucket import limits
 from storage.bucket.limits import TIMEOUT_S
-from storage.bucket.reasons import reason
+from storage.bucket.reasons import lacks_bucket, reason
 from storage.bucket.requests import Create, Delete, Get, GetMany, GetRange, Names, Put, Request, Stat, Unanswered, Wait
 from storage.bucket.times import RequestTimes
 from storage.platform import Clock
@@ -170,7 +170,7 @@ class RemoteBucket:
         try:
             return bytes(self._reading.get(key).bytes())
         except FileNotFoundError as error:
-            if "Bucket" in str(error):  # NoSuchBucket says nothing about an object
+            if lacks_bucket(error):
                 raise _unanswered(error) from None
             return None
         except Exception as error:
@@ -180,7 +180,7 @@ class RemoteBucket:
         try:
             return bytes(self._reading.get_range(key, start=offset, length=size))
         except FileNotFoundError as error:
-            if "Bucket" in str(error):
+            if lacks_bucket(error):
                 raise _unanswered(error) from None
             return None
         except Exception as error:

@@ -10,6 +10,7 @@ import msgspec
 
 from storage.bucket.driver import RemoteBucket, open_bucket
 from storage.bucket.limits import TIMEOUT_S
+from storage.bucket.reasons import VARIABLES
 from storage.errors import OpenError
 
 SCHEMES: Final = ("s3", "gs", "az")
@@ -59,5 +60,5 @@ def open_location(location: Location, timeout_s: float = TIMEOUT_S) -> RemoteBuc
     except (BaseError, ValueError):
         raise OpenError(
             f"The store {location.scheme}://{location.bucket} cannot be opened: the settings in the environment "
-            "(AWS_*, GOOGLE_*, AZURE_*) are incomplete or wrong."
+            f"({VARIABLES}) are incomplete or wrong."
         ) from None

@@ -56,6 +56,8 @@ PARTS_AT_ONCE = 4
 _STATUS = re.compile(r"\b(?:status|HTTP status)[^0-9\n]{0,40}([1-5]\d\d)\b|\b([45]\d\d) [A-Z][a-z]+")
 _NETWORK = re.compile(r"HttpError \{\s*kind: ([A-Za-z]{1,20})")
 _CODE = re.compile(r"<Code>([A-Za-z]{1,60})</Code>")
+#: Codes of a bucket that does not exist, which say nothing about an object.
+_NO_BUCKET = ("NoSuchBucket", "ContainerNotFound")
 
 
 class ObjectStore:
@@ -244,7 +246,7 @@ class ObjectStore:
         if isinstance(error, TimeoutError) or (network and network[1] == "Timeout"):
             return ColdUnavailable(key, f"no answer in time (timeout {self._timeout_s:g} s)")
         code = _CODE.search(text)
-        if isinstance(error, FileNotFoundError) and not (code and "Bucket" in code[1]):
+        if isinstance(error, FileNotFoundError) and not (code and code[1] in _NO_BUCKET):
             return ColdMissing(key)
         status = _STATUS.search(text)
         said = [f"HTTP {status[1] or status[2]}"] if status else []

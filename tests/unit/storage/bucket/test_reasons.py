@@ -47,7 +47,14 @@ def test_silence_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         ("uri: Some(\n http://h:1/b/a,\n), status: 403,\n body: k3y", "h:1: status 403, the credentials are refused"),
         ("uri: Some(\n http://h:1/b/a,\n), status: 500,\n body: k3y", "h:1: status 500"),
         ("uri: Some(http://k3y:k3y@h:1/b/a), inner: BareRedirect", "the bucket is in another region (AWS_REGION)"),
-        ("404: NoSuchBucket k3y", "there is no bucket of that name"),
+        ("404: <Code>NoSuchBucket</Code> k3y", "there is no bucket of that name"),
+        ("404: <Code>ContainerNotFound</Code> k3y", "there is no bucket of that name"),
+        ("uri: Some(http://h:1/b/NoSuchBucket/a), status: 404", "h:1: status 404"),
+        (
+            "uri: Some(http://169.254.169.254/computeMetadata/v1/token), status: 403, body: k3y",
+            "169.254.169.254: the environment has no credentials (AWS_*, GOOGLE_*, AZURE_*), and the machine gives "
+            "none: status 403",
+        ),
         ("k3y", "Exception"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import threading
 from collections.abc import Iterator
@@ -69,6 +70,21 @@ def s3_server() -> Iterator[str]:
         server.stop()
 
 
+def azure_credentials(monkeypatch: pytest.MonkeyPatch, endpoint: str) -> None:
+    """The same for Azure Blob Storage."""
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "account")
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "c2VjcmV0")
+    monkeypatch.setenv("AZURE_STORAGE_ENDPOINT", f"{endpoint}/account")
+
+
+def google_credentials(monkeypatch: pytest.MonkeyPatch, endpoint: str) -> None:
+    """The same for Google Cloud Storage. Without any, obstore would ask the machine for its own."""
+    for name in [name for name in os.environ if name.startswith("GOOGLE_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("GOOGLE_BASE_URL", endpoint)
+    monkeypatch.setenv("GOOGLE_BEARER_TOKEN", TOKEN)
+
+
 @contextlib.contextmanager
 def silent_server() -> Iterator[str]:
     """Accepts connections and never answers."""
@@ -109,6 +125,7 @@ class QuietServer(BaseHTTPRequestHandler):
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
+        self.send_header("Last-Modified", "Wed, 21 Oct 2026 07:28:00 GMT")
         self.send_header("ETag", '"1"')
         self.end_headers()
         if self.command != "HEAD":
@@ -121,6 +138,13 @@ class EchoingServer(QuietServer):
     def answer(self) -> None:
         sent = "".join(f"<H>{name}: {value}</H>" for name, value in self.headers.items())
         self.send(403, f"<Error><Code>AccessDenied</Code><Message>{SECRET} {TOKEN}</Message>{sent}</Error>".encode())
+
+
+class NoContainerServer(QuietServer):
+    """Answers like Azure when there is no container of that name."""
+
+    def answer(self) -> None:
+        self.send(404, b"<Error><Code>ContainerNotFound</Code></Error>")
 
 
 class BrokenServer(QuietServer):

@@ -149,6 +149,13 @@ def test_a_missing_bucket_is_not_a_missing_object(
     assert "NoSuchBucket" in error.reason
 
 
+def test_a_missing_container_is_not_a_missing_object(monkeypatch: pytest.MonkeyPatch) -> None:
+    with answering(servers.NoContainerServer) as endpoint:
+        servers.azure_credentials(monkeypatch, endpoint)
+        error = refused(open_store("az://container/p", disk(), timeout_s=20), "get")
+    assert "ContainerNotFound" in error.reason
+
+
 def test_an_upload_is_not_completed_when_the_local_file_cannot_be_read(s3: Rig) -> None:
     assert isinstance(s3.fs, SimDisk)
     path = s3.local(bytes(PART_BYTES * 2 + 5))
