@@ -43,9 +43,9 @@ JSON = {"content-type": "application/json"}
 class ClusterNode(BrokerProcess):
     """A node, with all its processes."""
 
-    def __init__(self, folder: Path, name: str) -> None:
+    def __init__(self, folder: Path, name: str, url: str = URL) -> None:
         (folder / name).mkdir()
-        super().__init__(folder / name, cluster_url=URL, node=name, cluster_port=0, cell_ports=0, gateways=1)
+        super().__init__(folder / name, cluster_url=url, node=name, cluster_port=0, cell_ports=0, gateways=1)
         self.name = name
         self._owners = OwnersFile(self.data_dir / "run")
 
@@ -108,8 +108,8 @@ class ClusterNode(BrokerProcess):
 class Rig:
     """A cluster and its nodes."""
 
-    def __init__(self, folder: Path) -> None:
-        self.nodes = {name: ClusterNode(folder, name) for name in ("a", "b")}
+    def __init__(self, folder: Path, url: str = URL) -> None:
+        self.nodes = {name: ClusterNode(folder, name, url) for name in ("a", "b")}
         names = [f"t{number}" for number in range(100)]
         self.topics = {cell: next(each for each in names if home_cell(each, CELLS) == cell) for cell in range(CELLS)}
 
@@ -193,20 +193,31 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[contextlib.ExitStack]:
     """A bucket with a cluster. The server stops when the stack is closed."""
     with contextlib.ExitStack() as stack:
         credentials(monkeypatch, stack.enter_context(s3_server()))
-        made = subprocess.run(
-            [sys.executable, "-m", "storage", "cluster", "init", URL, "--cells", str(CELLS)],
-            cwd=ROOT, env=environment(Path("unused")), stdin=subprocess.DEVNULL,
-            capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
-        assert made.returncode == 0, made.stderr
+        make_cluster(URL)
         yield stack
+
+
+def make_cluster(url: str) -> None:
+    made = subprocess.run(
+        [sys.executable, "-m", "storage", "cluster", "init", url, "--cells", str(CELLS)],
+        cwd=ROOT, env=environment(Path("unused")), stdin=subprocess.DEVNULL,
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert made.returncode == 0, made.stderr
 
 
 @pytest.fixture
 def rig(store: contextlib.ExitStack) -> Iterator[Rig]:
+    with running(URL) as rig:
+        yield rig
+
+
+@contextlib.contextmanager
+def running(url: str) -> Iterator[Rig]:
+    """The nodes of a cluster that has been made, each cell with its topic."""
     # A short path: it has unix sockets.
     folder = Path(tempfile.mkdtemp(prefix="tc"))
-    rig = Rig(folder)
+    rig = Rig(folder, url)
     try:
         for name in rig.nodes:
             rig.nodes[name].launch()
@@ -233,11 +244,16 @@ def contents(rig: Rig, cell: int, *, but: str = "") -> list[int]:
 
 
 def test_no_acked_write_is_lost_when_whole_nodes_are_killed(rig: Rig) -> None:
+    kill_nodes(rig, ROUNDS)
+
+
+def kill_nodes(rig: Rig, rounds: int) -> None:
+    """Kill one after the other, while both cells are written to, and read all that was acked."""
     writers = [Writer(rig, cell) for cell in range(CELLS)]
     for each in writers:
         each.start()
     try:
-        for number in range(ROUNDS):
+        for number in range(rounds):
             rig.until(rig.whole)
             victim = rig.owner(number % CELLS)
             assert victim is not None
