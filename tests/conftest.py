@@ -13,7 +13,8 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +142,35 @@ def tier_of(item: pytest.Item) -> str:
         if marked:
             return marked[-1]
     return SLOW if item.nodeid.startswith(tuple(f"{folder}/" for folder in SLOW_FOLDERS)) else FAST
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """A file without a test of the chosen tier is not imported: each process of a run would do that. Files named on the
+    command line are."""
+    if not (collection_path.name.startswith("test_") and collection_path.suffix == ".py"):
+        return None
+    path = collection_path.relative_to(config.rootpath).as_posix()
+    own, other = (SLOW, FAST) if path.startswith(tuple(f"{folder}/" for folder in SLOW_FOLDERS)) else (FAST, SLOW)
+    if own in CHOICES[chosen_tier(config)]:
+        return None
+    return None if names_tier(collection_path.read_text(), other, modules_with(other, config.rootpath)) else True
+
+
+def names_tier(text: str, tier: str, modules: Collection[str]) -> bool:
+    """Whether a source has a marker of the tier, or the name of one of these modules, from which it may get one."""
+    return f"mark.{tier}" in text or any(module in text for module in modules)
+
+
+@cache
+def modules_with(tier: str, root: Path) -> Collection[str]:
+    """The names of the modules beside the tests of which `names_tier` is true."""
+    sources = [
+        (each.stem, each.read_text()) for each in root.glob("tests/**/*.py") if not each.stem.startswith("test_")
+    ]
+    found: set[str] = set()
+    while more := {name for name, text in sources if name not in found and names_tier(text, tier, found)}:
+        found |= more
+    return found
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:

@@ -116,6 +116,27 @@ def test_a_tier_runs_only_its_tests(project: pytest.Pytester, options: list[str]
         assert f"soak mode: {tier == 'soak'}" in result.stdout.str()
 
 
+@pytest.mark.parametrize(("tier", "imported"), [("fast", "test_outside"), ("slow", "test_in_slow_folder")])
+def test_files_without_a_test_of_the_tier_are_not_imported(project: pytest.Pytester, tier: str, imported: str) -> None:
+    """A marker may come from a module that the file imports, by way of another one."""
+    (project.path / "tests/sizes.py").write_text("import pytest\nSMALL = pytest.param(1, marks=pytest.mark.slow)")
+    (project.path / "tests/more_sizes.py").write_text("from tests.sizes import SMALL\nSIZES = [SMALL]")
+    names = {"outside": "tests", "in_slow_folder": SLOW_FOLDERS[0]}
+    for name, folder in names.items():
+        text = f"print('imported: test_{name}')\ndef test_{name}(): ..."
+        (project.path / folder / f"test_{name}.py").write_text(text)
+    sized = "@pytest.mark.parametrize('size', SIZES)\ndef test_size(size): ..."
+    imports = "import pytest\nfrom tests.more_sizes import SIZES\n"
+    (project.path / "tests/test_sized.py").write_text(imports + sized)
+    result = project.runpytest_subprocess("-rpP", "-s", "--tier", tier, "tests")
+    seen = [line for line in result.outlines if line.startswith("imported: ")]
+    assert seen == [f"imported: {imported}"]
+    passed = [line.rpartition("::")[2] for line in result.outlines if line.startswith("PASSED ")]
+    assert sorted(passed) == sorted([imported, *(["test_size[1]"] if tier == "slow" else [])])
+    result = project.runpytest_subprocess("-s", "--tier", "slow", "tests/test_outside.py")
+    assert "imported: test_outside" in result.stdout.str()
+
+
 def test_the_variable_chooses_the_soak_tier(project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOPICS_TEST_SOAK", "1")
     project.runpytest_subprocess().assert_outcomes(passed=8)
