@@ -306,9 +306,9 @@ def main() -> None:
         given.reduce.write_bytes(msgspec.msgpack.encode(reduced(given.library, kept)))
         return
     fuzzer = Fuzzer(given.library, random.Random(given.seed))
-    end = time.monotonic() + given.seconds
     for target, content in [*inputs(), *found()]:
         fuzzer.add(target, content)
+    end = time.monotonic() + given.seconds
     while time.monotonic() < end:
         fuzzer.change_one()
     fuzzer.close()
