@@ -18,6 +18,7 @@ import contextlib
 import gzip
 import json
 import os
+import random
 import socket
 import ssl
 import struct
@@ -524,6 +525,15 @@ def _status(site: Site, request: bytes) -> int:
 # -- all of it ---------------------------------------------------------------------------------------------------------
 
 
+def drawn(cases: list[Case], most: int) -> list[Case]:
+    """At most so many of each interface, drawn at random, in their order."""
+    chosen: set[Case] = set()
+    for interface in {each.interface for each in cases}:
+        here = [each for each in cases if each.interface == interface]
+        chosen.update(random.sample(here, min(most, len(here))))
+    return [each for each in cases if each in chosen]
+
+
 class Row(NamedTuple):
     """The measurements of one load."""
 
@@ -587,6 +597,9 @@ def main(arguments: list[str] | None = None) -> int:
         metavar="WORDS",
         help="interfaces or loads whose names contain one of these words, separated by commas",
     )
+    parser.add_argument(
+        "--draw", type=int, default=0, metavar="N", help="at most so many loads of each interface, drawn at random"
+    )
     parser.add_argument("--dir", default="", help="where the data directory is made")
     add_set(parser)
     options = parser.parse_args(arguments)
@@ -594,6 +607,8 @@ def main(arguments: list[str] | None = None) -> int:
     cases = [
         each for each in _cases() if not words or any(word in f"{each.interface} {each.what}".lower() for word in words)
     ]
+    if options.draw:
+        cases = drawn(cases, options.draw)
     with contextlib.suppress(OSError):
         os.nice(5)  # clients stand for other machines
     print("interface     median    worst    clock  asked  load       (ms of health)")

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
+from tests.conftest import is_soak
+
 ROOT = Path(__file__).resolve().parents[2]
 #: With small log files, which take less time to make.
 SMALL = ("--seconds", "0.5", "--topics", "20", "--set", f"WAL_FILE_BYTES={4 << 20}")
+#: How many loads of each interface run; each run of the slow tier draws others.
+DRAW = () if is_soak(os.environ) else ("--draw", "2")
 
 
 def _run(folder: Path, *arguments: str) -> tuple[int, str]:
@@ -20,7 +25,7 @@ def _run(folder: Path, *arguments: str) -> tuple[int, str]:
 
 def test_each_load_runs_and_health_is_answered(tmp_path: Path) -> None:
     """No time is asserted: tests run side by side."""
-    status, said = _run(tmp_path, "--most", "1000000")
+    status, said = _run(tmp_path, "--most", "1000000", *DRAW)
     assert status == 0
     for interface in ("HTTP/1.1", "HTTP/2", "TLS", "SSE", "WebSocket", "Kafka", "Kafka TLS", "REST Proxy", "metrics"):
         assert f"\n{interface:<11} " in said
