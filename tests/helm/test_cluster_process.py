@@ -31,9 +31,10 @@ PATIENCE_S = 600.0
 LOOK_AGAIN_S = 0.1
 #: Between two appends of a writer, which shares its process with the store.
 PAUSE_S = 0.25
-CELLS = 5
 #: How many nodes the release is scaled to.
 MORE = 5 if is_soak(os.environ) else 4
+#: One for each of them.
+CELLS = MORE
 VALUES = (
     f"store.bucket=s3://{BUCKET}/helm",
     f"store.cells={CELLS}",
