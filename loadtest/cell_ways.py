@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -58,9 +59,9 @@ class _Cluster(msgspec.Struct):
     cells: list[_Cell]
 
 
-def settings(cells: int) -> dict[str, str]:
-    """The settings of a broker whose cells have ports."""
-    return {"CELLS": str(cells), "GATEWAYS": "1", "WAL_SHARDS": "1", "CELL_PORTS": "0"}
+def settings(cells: int, given: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The settings of a broker whose cells have ports, beside those given."""
+    return {**(given or {}), "CELLS": str(cells), "GATEWAYS": "1", "WAL_SHARDS": "1", "CELL_PORTS": "0"}
 
 
 def addresses(own: OwnBroker, cells: int) -> Addresses:
@@ -71,9 +72,9 @@ def addresses(own: OwnBroker, cells: int) -> Addresses:
     return Addresses(gateway=own.port, cell=int(url.rpartition(":")[2]), topic=topic)
 
 
-def measure(scenario: Scenario, cells: int, rounds: int) -> list[Way]:
-    """All ways in turns. A first short round is not counted."""
-    own = OwnBroker(settings=settings(cells))
+def measure(scenario: Scenario, cells: int, rounds: int, given: Mapping[str, str] | None = None) -> list[Way]:
+    """All ways in turns. A first short round is not counted. `given`: settings of the broker."""
+    own = OwnBroker(settings=settings(cells, given))
     try:
         own.start()
         found = addresses(own, cells)
@@ -82,7 +83,7 @@ def measure(scenario: Scenario, cells: int, rounds: int) -> list[Way]:
         ports = {AT_CELL: found.cell, GATEWAY: found.gateway}
         rounds_seen: list[dict[tuple[str, str], tuple[float, float]]] = []
         for number in range(rounds + 1):
-            seconds = scenario.seconds if number else 1.0
+            seconds = scenario.seconds if number else min(1.0, scenario.seconds)
             load = msgspec.structs.replace(scenario, seconds=seconds)
             seen: dict[tuple[str, str], tuple[float, float]] = {}
             for way in list(ports) if number % 2 else reversed(ports):

@@ -29,7 +29,7 @@ from loadtest.cell_ways import Way
 from loadtest.generator import Task
 from loadtest.measure import Target, generate, prepare, seen_in
 from loadtest.observed import used_s
-from loadtest.own_broker import OwnBroker
+from loadtest.own_broker import OwnBroker, add_set
 from loadtest.report import keep
 from loadtest.scenario import Scenario
 
@@ -89,6 +89,7 @@ def main(arguments: list[str] | None = None) -> int:
         "--rounds", type=int, default=3, help="in which the ways to a cell take turns (3); 0: not at all"
     )
     parser.add_argument("--json", type=Path, help="keep the results there")
+    add_set(parser)
     options = parser.parse_args(arguments)
     chosen = options.only.split(",") if options.only else list(SCENARIOS)
     if unknown := set(chosen) - set(SCENARIOS):
@@ -96,19 +97,20 @@ def main(arguments: list[str] | None = None) -> int:
     cores = len(os.sched_getaffinity(0))
     print(f"{cores} cores, {options.cells} cells and 1 gateway beside the load generator")
     found: dict[str, Found] = {}
+    given = dict(options.set)
+    settings = {**given, "CELLS": str(options.cells), "GATEWAYS": "1"}
     for name in chosen:
-        scenario = msgspec.structs.replace(SCENARIOS[name], seconds=options.seconds)
-        alone = run(scenario, {})
-        cells = run(scenario, {"CELLS": str(options.cells), "GATEWAYS": "1"})
+        scenario = lasting(SCENARIOS[name], options.seconds)
+        alone = run(scenario, given)
+        cells = run(scenario, settings)
         print("\n".join(lines(name, alone, cells)), flush=True)
         narrow = wide = None
         if scenario.kind == "append":
-            settings = {"CELLS": str(options.cells), "GATEWAYS": "1"}
             one = msgspec.structs.replace(scenario, topics=1)
             narrow = run(one, settings)
             wide = run(msgspec.structs.replace(one, partitions=options.cells), settings)
             print("\n".join(spread_lines(name, options.cells, narrow, wide)), flush=True)
-        ways = cell_ways.measure(scenario, options.cells, options.rounds) if options.rounds else []
+        ways = cell_ways.measure(scenario, options.cells, options.rounds, given) if options.rounds else []
         if ways:
             print("\n".join(cell_ways.lines(name, ways)), flush=True)
         found[name] = Found(alone=alone, cells=cells, ways=ways, narrow=narrow, wide=wide)
@@ -116,6 +118,11 @@ def main(arguments: list[str] | None = None) -> int:
         command = shlex.join(["python", "-m", "loadtest.cells", *(sys.argv[1:] if arguments is None else arguments)])
         print(f"kept in {keep(options.json.stem, command, found, options.json.parent)}", file=sys.stderr)
     return 0
+
+
+def lasting(scenario: Scenario, seconds: float) -> Scenario:
+    """The scenario for so many seconds. Before a short one there is a short warm-up."""
+    return msgspec.structs.replace(scenario, seconds=seconds, warmup_s=min(scenario.warmup_s, seconds))
 
 
 def run(scenario: Scenario, settings: Mapping[str, str]) -> Seen:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from loadtest import cell_ways
-from loadtest.cells import Seen, best_split, lines, spread_lines
+from loadtest.cells import SCENARIOS, Seen, best_split, lasting, lines, spread_lines
 from loadtest.compare import ratio_of
 from loadtest.scenario import Scenario, append_request
 
@@ -58,3 +58,9 @@ def test_a_write_names_its_partition() -> None:
     scenario = Scenario(partitions=2, seqs=False)
     assert b"POST /v0/topics/t?return_seqs=false&partition=1 HTTP" in append_request(scenario, "t", "h", 1)
     assert b"POST /v0/topics/t HTTP" in append_request(Scenario(), "t", "h")
+
+
+@pytest.mark.parametrize(("seconds", "warmup_s"), [(0.5, 0.5), (10, 1.0)])
+def test_a_short_load_has_a_short_warm_up(seconds: float, warmup_s: float) -> None:
+    found = lasting(SCENARIOS["append-1"], seconds)
+    assert (found.seconds, found.warmup_s) == (seconds, warmup_s)
