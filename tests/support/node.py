@@ -16,6 +16,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -69,8 +70,10 @@ def _unless_stamped(stamp: Path, wanted: str, command: list[str], patience_s: fl
         stamp.write_text(wanted)
 
 
+@cache
 def build(npm: str) -> Path:
-    """`clients/typescript` with its packages installed and its sources and tests compiled, only if they changed."""
+    """`clients/typescript` with its packages installed and its sources and tests compiled, only if they changed. A
+    process looks once."""
     folder = packages(npm)
     sources = [*sorted(folder.glob("src/*.ts")), *sorted(folder.glob("test/*.ts")), *sorted(folder.glob("*.json"))]
     with _alone():
