@@ -22,4 +22,5 @@ def test_no_acked_write_is_lost_when_whole_nodes_are_killed(
         google_credentials(monkeypatch, address)
         make_cluster(URL)
         with running(URL) as rig:
+            rig.begin()
             kill_nodes(rig, 2)

@@ -14,7 +14,7 @@ from tests.process.test_cluster_orders import load
 
 pytestmark = [pytest.mark.timeout(600)]
 
-store, rig = test_cluster.store, test_cluster.rig
+shared, rig = test_cluster.shared, test_cluster.rig
 
 
 def stopped(rig: Rig, cell: int) -> tuple[ClusterNode, int]:

@@ -13,13 +13,17 @@ from collections.abc import Generator
 
 import pytest
 
+from tests.conftest import is_soak
 from tests.process import test_cluster
-from tests.process.test_cluster import CELLS, FAILED, Rig, Writer, contents
+from tests.process.test_cluster import CELLS, Rig, Writer, settled
 from tests.support.broker_process import ROOT
 
 pytestmark = [pytest.mark.timeout(600)]
 
-store, rig = test_cluster.store, test_cluster.rig
+#: There and back, in the soak tier twice.
+MOVES = 4 if is_soak(os.environ) else 2
+
+shared, rig = test_cluster.shared, test_cluster.rig
 
 
 def topics(rig: Rig, at: str, *arguments: str, patience_s: float = 180) -> str:
@@ -60,17 +64,6 @@ def load(rig: Rig) -> Generator[list[Writer]]:
         assert found == sorted(found)
 
 
-def settled(rig: Rig, cell: int) -> list[int]:
-    """What is in the topic of a cell, whose owner may be changing."""
-    deadline = time.monotonic() + 60
-    while True:
-        try:
-            return contents(rig, cell)
-        except FAILED:
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
-
-
 def other(name: str) -> str:
     return "b" if name == "a" else "a"
 
@@ -84,7 +77,7 @@ def owner(rig: Rig, cell: int) -> str:
 
 def test_a_cell_goes_where_it_is_ordered_under_load_and_stays_there(rig: Rig) -> None:
     with load(rig):
-        for number in range(4):
+        for number in range(MOVES):
             target = other(owner(rig, 0))
             shown = topics(rig, "a" if number % 2 else "b", "move", "0", target)
             assert f"Cell 0 is at {target}." in shown
