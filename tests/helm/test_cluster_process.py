@@ -19,17 +19,17 @@ from typing import Any
 
 import pytest
 
+from loadtest.slow_s3 import BUCKET, SlowS3
 from tests.conftest import is_soak
 from tests.support.chart import Document, Helm, find, pods
 from tests.support.pod_process import NodePod, contents
-from tests.unit.storage.cold.servers import BUCKET, KEY_ID, SECRET, s3_server
 
 pytestmark = [pytest.mark.timeout(3000)]
 
 #: Four nodes are sixteen processes, and a crowded machine starts them slowly.
 PATIENCE_S = 600.0
 LOOK_AGAIN_S = 0.1
-#: Between two appends of a writer, which shares its process with the store.
+#: Between two appends of a writer, which shares its process with the other ones.
 PAUSE_S = 0.25
 #: How many nodes the release is scaled to.
 MORE = 5 if is_soak(os.environ) else 4
@@ -230,14 +230,8 @@ class Ledger:
 def cluster(helm: Helm) -> Iterator[Kubernetes]:
     # A short path: it has unix sockets.
     folder = Path(tempfile.mkdtemp(prefix="tc"))
-    with s3_server() as endpoint:
-        variables = {
-            "AWS_ACCESS_KEY_ID": KEY_ID,
-            "AWS_SECRET_ACCESS_KEY": SECRET,
-            "AWS_REGION": "us-east-1",
-            "AWS_ENDPOINT_URL": endpoint,
-        }
-        data = {name: base64.b64encode(value.encode()).decode() for name, value in variables.items()}
+    with SlowS3() as store:
+        data = {name: base64.b64encode(value.encode()).decode() for name, value in store.environment.items()}
         made = Kubernetes(helm, folder, {"kind": "Secret", "metadata": {"name": "store"}, "data": data})
         try:
             yield made
