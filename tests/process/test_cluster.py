@@ -122,7 +122,9 @@ class Rig:
     def begin(self) -> None:
         """Let a test find both nodes at work, nothing ordered, an empty topic in each cell, and logs of its own."""
         order(
-            open_location(parse_location(self.url)), Plan(), lambda plan: msgspec.structs.replace(plan, cells={}, drained=())
+            open_location(parse_location(self.url)),
+            Plan(),
+            lambda plan: msgspec.structs.replace(plan, cells={}, drained=()),
         )
         for node in self.nodes.values():
             if not node.runs:
