@@ -15,7 +15,7 @@ import pytest
 
 from tests.conftest import is_soak
 from tests.process import test_cluster
-from tests.process.test_cluster import CELLS, Rig, Writer, settled
+from tests.process.test_cluster import CELLS, Rig, Writer, settled_contents
 from tests.support.broker_process import ROOT
 
 pytestmark = [pytest.mark.timeout(600)]
@@ -58,7 +58,7 @@ def load(rig: Rig) -> Generator[list[Writer]]:
             each.join()
     rig.until(rig.whole)
     for cell, each in enumerate(writers):
-        found = settled(rig, cell)
+        found = settled_contents(rig, cell)
         assert set(each.acked) <= set(found), "acked records are lost"
         assert len(found) == len(set(found)), "records are doubled"
         assert found == sorted(found)
