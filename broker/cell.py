@@ -25,6 +25,7 @@ from broker.cluster import Standing, write_standing
 from broker.lifecycle import ExitCode
 from broker.settings import Settings
 from storage import StorageError, cell_folder
+from storage.backup import DirectoryDamaged
 from storage.bucket import Candidate, ClockWrong, GivenUp, StoreBroken, Unanswered, open_location, parse_location
 
 if TYPE_CHECKING:
@@ -142,14 +143,20 @@ async def standing(owner: Owner, nonce: str, argument: object) -> dict[str, str 
 def _end(error: Exception) -> None:
     """The process is not the owner any more, or cannot know whether it is. It may answer nothing from now on, not even
     a refusal, so there is nothing to wait for."""
-    match error:
-        case GivenUp() | Unanswered():
-            code = ExitCode.STORE_SILENT
-        case StoreBroken() | ClockWrong():
-            code = ExitCode.STORE_REFUSED
-        case _:
-            code = ExitCode.FENCED
     _log.error("cell_lost", error=type(error).__name__, reason=str(error))
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
-    os._exit(code)
+    os._exit(exit_code(error))
+
+
+def exit_code(error: Exception) -> ExitCode:
+    """How a process ends that has lost its cell."""
+    match error:
+        case GivenUp() | Unanswered():
+            return ExitCode.STORE_SILENT
+        case StoreBroken() | ClockWrong():
+            return ExitCode.STORE_REFUSED
+        case DirectoryDamaged():
+            return ExitCode.STORAGE_FAILED
+        case _:
+            return ExitCode.FENCED

@@ -100,8 +100,9 @@ LOGGED: Final = (
     Event(
         "cell_lost", "error", "error reason",
         "The process does not own its cell any more, or the bucket has not answered for so long that it cannot know. "
-        "It ends with code 71, 72 or 73. What it had acknowledged is there.",
-        "71: another node took the cell over; look why this one was silent. 72: check the bucket. 73: see `reason`.",
+        "It ends with code 70 to 73. What it had acknowledged is there.",
+        "70: look for `cell_directory_damaged`. 71: another node took the cell over; look why this one was silent. 72: "
+        "check the bucket. 73: see `reason`.",
     ),
     Event(
         "process_killed", "error", "process reason",

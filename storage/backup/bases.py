@@ -16,6 +16,9 @@ a base costs what is new, and no more than a chunk for each file that goes on.
 
 Cold segments are named like others, and are not read: an earlier base has stored them (`NamedTier`). Packed segments
 are not supported.
+
+A base of a running owner compares each frame with its checksum before it stores new bytes of a segment, because slots
+with better ones may be deleted behind it (docs/adr/0156).
 Source: docs/reference/bucket.md.
 """
 
@@ -27,7 +30,7 @@ from contextlib import closing
 from functools import lru_cache, partial
 from hashlib import blake2b
 from operator import attrgetter
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 from xxhash import xxh3_64_hexdigest
@@ -36,10 +39,12 @@ from storage.backup import manifest as files
 from storage.backup.copies import Copy, CopyFileSystem, Extent
 from storage.backup.copying import CHUNK_BYTES as READ_BYTES
 from storage.backup.copying import Going, Source
+from storage.backup.damage import Damage, damaged_seqs
 from storage.backup.errors import BackupDamaged, BackupFailed
 from storage.backup.manifest import Manifest, Piece, Shared
 from storage.backup.restoring import NewFiles, segment_of
 from storage.bucket import Body, Named, lay_out
+from storage.format import ENTRY_SIZE, SnapshotDamaged, idx_entry, segment_frame, snapshot_header
 from storage.log import position
 from storage.platform import FileSystem, ensure_dir, layout, read_laid_out, replace_file, write_laid_out, write_whole
 from storage.segments import SegmentId, names
@@ -49,6 +54,13 @@ PART_BYTES: Final = 8 << 20
 CONTENT: Final = "content"
 CHUNKS: Final = "chunks"
 CHUNK_BYTES: Final = 256 << 10
+
+#: Called before bytes [begin, end) of a file are stored that no earlier base has stored.
+Check: TypeAlias = Callable[[int, int], None]
+
+
+def _no_check(_begin: int, _end: int) -> None:
+    pass
 
 
 class Readable(Protocol):
@@ -88,13 +100,16 @@ class BaseTarget:
         root: str,
         going: Going,
         chunk_bytes: int = CHUNK_BYTES,
+        on_damage: Callable[[Damage], None] | None = None,
     ) -> None:
-        """`name`: used by no other base. `known`: objects of bases that stay. `root`: the data directory."""
+        """`name`: used by no other base. `known`: objects of bases that stay. `root`: the data directory. `on_damage`:
+        is called before damaged bytes of a segment are stored, and may raise; None: nothing is compared."""
         self._objects = objects
         self._cell = cell
         self._fs = fs
         self._directory = root
         self._going = going
+        self._on_damage = on_damage
         #: Segments by their identity, chunks by their digest. Their keys have the name of their base after that.
         folders = (f"{cell}/{files.SEGMENTS}/", f"{cell}/{CHUNKS}/")
         self._known = {each.key.rpartition(".")[0]: each for each in known if each.key.startswith(folders)}
@@ -129,25 +144,34 @@ class BaseTarget:
 
     def add(self, path: str, source: Source, begin: int, end: int) -> None:
         data = b"".join(_read(source, path, begin, end))
+        if path.startswith("meta/") and layout.snapshot_numbers([path.removeprefix("meta/")]):
+            _check_snapshot(path, data)
         self._add(path, begin, data)
 
     def add_bytes(self, path: str, data: bytes) -> None:
         self._add(path, 0, data)
 
-    def _add(self, path: str, begin: int, data: bytes) -> None:
+    def add_data(self, id: SegmentId, idx: bytes, source: Source, size: int) -> None:
+        path = files.data_path(id)
+        data = self._read_segment(id, source, path, size)
+        self._add(path, 0, data, self._check(id, idx, data))
+
+    def _add(self, path: str, begin: int, data: bytes, check: Check = _no_check) -> None:
         """The chunks that files keep from base to base become objects of their own."""
         rest, size = begin, self._chunk_bytes
         if path.startswith(f"{names.TOPICS}/"):
             for at in range(begin, begin + len(data) - size + 1, size):
-                self._add_chunk(path, at, data[at - begin : at - begin + size])
+                self._add_chunk(path, at, data[at - begin : at - begin + size], check)
                 rest = at + size
         if rest < begin + len(data) or rest == begin:
+            check(rest, begin + len(data))
             self._add_piece(path, rest, data[rest - begin :])
 
-    def _add_chunk(self, path: str, begin: int, data: bytes) -> None:
+    def _add_chunk(self, path: str, begin: int, data: bytes, check: Check) -> None:
         what = f"{self._cell}/{CHUNKS}/{blake2b(data, digest_size=16).hexdigest()}"
         named = self._known.get(what)
         if named is None:
+            check(begin, begin + len(data))
             self._put(f"{what}.{self._name}", data)
             named = self._known[what] = self.named[f"{what}.{self._name}"]
             self.copied_bytes += len(data)
@@ -189,7 +213,9 @@ class BaseTarget:
             self.reused_bytes += size
         else:
             key = f"{self._cell}/{what}.{self._name}"
-            self._put(key, b"".join(_read(source, what, 0, size)))
+            data = self._read_segment(id, source, what, size)
+            self._check(id, idx, data)(0, size)
+            self._put(key, data)
             named = self._known[f"{self._cell}/{what}"] = self.named[key]
             self.copied_bytes += size
             self._going.on(size)
@@ -202,6 +228,26 @@ class BaseTarget:
             size=size,
             checksum=f"{named.checksum:016x}",
         )
+
+    def _read_segment(self, id: SegmentId, source: Source, what: str, size: int) -> bytes:
+        try:
+            return b"".join(_read(source, what, 0, size))
+        except (OSError, BackupFailed) as error:
+            is_damage = isinstance(error, BackupFailed) or error.errno == errno.EIO
+            if self._on_damage is not None and is_damage:
+                self._on_damage(Damage(id, [], str(error)))
+            raise
+
+    def _check(self, id: SegmentId, idx: bytes, data: bytes) -> Check:
+        if self._on_damage is None:
+            return _no_check
+        on_damage, entries = self._on_damage, idx_entry.parse(idx)
+
+        def check(begin: int, end: int) -> None:
+            if seqs := damaged_seqs(id, entries, data, begin, end):
+                on_damage(Damage(id, seqs))
+
+        return check
 
     def segments(self) -> dict[SegmentId, NamedObject]:
         """The objects of the sealed segments that the base names."""
@@ -317,6 +363,29 @@ class Sealed(NamedTuple):
     id: SegmentId
     named: Named
     cold: bool
+
+
+def are_damaged(
+    damage: Damage, cell: str, named: Iterable[Named], objects: Readable, read_at: Callable[[str, int, int], bytes]
+) -> bool:
+    """Whether all these records are damaged in that base, too. Arguments as of `copy_of_base`. Raises BackupDamaged,
+    OSError."""
+    root = "/base"
+    fs = copy_of_base(root, cell, objects, named, read_at).fs
+    ids = [names.id_of_path(path) for path in fs.paths() if path.endswith(names.IDX)]
+    its = [id for id in ids if id is not None and id.topic_id == damage.id.topic_id]
+    indexes = {id: _index_in(fs, root, files.idx_path(id)) for id in its}
+    return bool(damage.seqs) and all(_is_damaged(fs, root, indexes, seq) for seq in damage.seqs)
+
+
+def _is_damaged(fs: FileSystem, root: str, indexes: Mapping[SegmentId, bytes], seq: int) -> bool:
+    """False if it is sound, and if it is not there."""
+    for id, idx in indexes.items():
+        if 0 <= seq - id.first_seq < len(idx) // ENTRY_SIZE:
+            entry = idx_entry.unpack(idx, seq - id.first_seq)
+            with closing(fs.open(names.path(root, id, names.DATA), write=False)) as file:
+                return entry.len > 0 and not segment_frame.verify(file.pread(entry.len, entry.offset), 0, entry.len)
+    return False
 
 
 def segments_of(cell: str, named: Iterable[Named], objects: Readable) -> list[Sealed]:
@@ -441,6 +510,14 @@ class _BaseFiles:
 
 def _part_of(state: Callable[[Piece], bytes], piece: Piece, size: int, offset: int) -> bytes:
     return state(piece)[offset : offset + size]
+
+
+def _check_snapshot(path: str, data: bytes) -> None:
+    """It was just written, and the next base has another one."""
+    try:
+        snapshot_header.check(data)
+    except SnapshotDamaged as error:
+        raise BackupFailed(f"{path} is damaged: {error}.", file=path) from error
 
 
 def _read(source: Source, what: str, begin: int, end: int) -> Iterable[bytes]:

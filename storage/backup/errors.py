@@ -4,6 +4,7 @@ StorageError
   BackupRefused      a backup cannot be written to, or restored from, this directory; nothing in it was changed
   BackupDamaged      a file of the backup is damaged: `file` names it
   BackupFailed       the backup could not be finished; earlier ones are unchanged
+    DirectoryDamaged   the disk gives back other bytes than the owner of a cell has written: none of them are stored
 """
 
 from __future__ import annotations
@@ -27,3 +28,7 @@ class BackupFailed(Unavailable):
     """The backup could not be finished; earlier ones are unchanged."""
 
     code = "storage_failed"
+
+
+class DirectoryDamaged(BackupFailed):
+    """The directory of a cell is damaged, and the bucket is not."""

@@ -28,7 +28,7 @@ from storage.backup.errors import BackupFailed
 from storage.backup.manifest import Manifest, Piece, Referenced, Shared
 from storage.errors import ShuttingDown, StorageError
 from storage.format import ENTRY_SIZE, idx_entry
-from storage.log import EncodedUnit, Unit, split
+from storage.log import EncodedUnit, Logs, Unit, split
 from storage.platform import File, in_slices, layout
 from storage.segments import SegmentError, SegmentId, Segments, SegmentWorker, open_data
 from storage.state import COLD, SegmentState
@@ -83,6 +83,10 @@ class Target(Protocol):
     def add(self, path: str, source: Source, begin: int, end: int, /) -> None: ...
 
     def add_bytes(self, path: str, data: bytes, /) -> None: ...
+
+    def add_data(self, id: SegmentId, idx: bytes, source: Source, size: int, /) -> None:
+        """The .data of a segment that is still appended to, as far as `idx` has entries."""
+        ...
 
     def share(self, id: SegmentId, idx: bytes, source: Source, size: int, /) -> None: ...
 
@@ -175,7 +179,7 @@ class Taking:
                 parts = await self._pin_segments()
                 instant = self._now()
                 self.ends = instant.ends
-            await self._barrier()
+            await barrier(self._logs)
             await self._copy_log(number, redo, instant)
             self._pins.release_log()
             await self._copy_segments(parts)
@@ -229,18 +233,10 @@ class Taking:
 
     async def _pin_segments(self) -> list[Part]:
         self._pins.add(part.id for part in await self._parts())
-        await self._barrier()
+        await barrier(self._logs)
         parts = await self._parts()  # after frames that were in flight, such as a move to the cold tier
         self._pins.add(part.id for part in parts)
         return parts
-
-    async def _barrier(self) -> None:
-        """Wait until everything submitted so far is committed and durable."""
-        logs = self._logs
-        waiting = [logs.submit_unit(shard, 0, EncodedUnit(Unit(None, []), b"", 0), frees=True) for shard in logs.shards]
-        for outcome in await asyncio.gather(*waiting, return_exceptions=True):
-            if isinstance(outcome, BaseException):
-                raise outcome
 
     def _now(self) -> Instant:
         logs = self._logs
@@ -303,7 +299,8 @@ class Taking:
                 self._share(part, idx)
             else:
                 # After the last entry there may be bytes that no mark covers, or that are being appended now.
-                self._add(files.data_path(part.id), 0, idx_entry.unpack(idx, part.seqs - 1).end)
+                with closing(self._open(files.data_path(part.id))) as file:
+                    self._target.add_data(part.id, idx, file, idx_entry.unpack(idx, part.seqs - 1).end)
 
     def _index(self, part: Part) -> bytes:
         """The valid entries of the .idx that count. It alone says what is deleted in a shared .data."""
@@ -375,6 +372,14 @@ class Taking:
             referenced_bytes=sum(each.size for each in self._referenced),
             heads=instant.heads,
         )
+
+
+async def barrier(logs: Logs) -> None:
+    """Wait until everything submitted so far is committed and durable. Raises StorageError."""
+    waiting = [logs.submit_unit(shard, 0, EncodedUnit(Unit(None, []), b"", 0), frees=True) for shard in logs.shards]
+    for outcome in await asyncio.gather(*waiting, return_exceptions=True):
+        if isinstance(outcome, BaseException):
+            raise outcome
 
 
 def _groups(parts: list[Part]) -> Iterator[list[Part]]:

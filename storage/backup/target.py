@@ -157,6 +157,10 @@ class Target:
         self._going.on(len(data))
         self._note(path, 0, len(data), xxhash.xxh3_64_hexdigest(data))
 
+    def add_data(self, id: SegmentId, idx: bytes, source: Source, size: int) -> None:
+        """Copy the .data of a segment that is still appended to."""
+        self.add(files.data_path(id), source, 0, size)
+
     def _note(self, path: str, begin: int, size: int, checksum: str) -> None:
         self.pieces.append(Piece(path=path, begin=begin, offset=self._end, size=size, checksum=checksum))
         self._end += size

@@ -151,6 +151,11 @@ class LocalDirectory:
                 if data:
                     yield Body(number, offset, data)
 
+    def distrust(self) -> None:
+        """Let no process use it again. Its segments that are the same as in the bucket count still."""
+        with suppress(OSError):  # if the disk refuses even that, the next process finds the damage again
+            self._fs.unlink(layout.join(self.root, NOTE))
+
     # -- making it anew ------------------------------------------------------------------------------------------------
 
     def keep_own(self, base: Base, objects: Readable) -> None:

@@ -34,7 +34,8 @@ from typing import Any, Final
 import msgspec
 import structlog
 
-from storage.backup.bases import BaseTarget
+from storage.backup import Damage, DirectoryDamaged, barrier
+from storage.backup.bases import BaseTarget, are_damaged
 from storage.bucket import (
     ANYONE,
     COLD_FORMAT,
@@ -87,7 +88,7 @@ from storage.errors import MetadataLost, StorageError
 from storage.log import split
 from storage.options import Options
 from storage.platform import Clock, PosixFileSystem, SystemClock, UnsyncedFileSystem, new_format
-from storage.segments import SegmentError
+from storage.segments import SegmentError, names
 from storage.segments.tiering import ColdMissing, ColdUnavailable, NamedObject, NamedTier
 from storage.telemetry import Family
 
@@ -108,6 +109,8 @@ SWEEP_S: Final = 86_400.0
 SWEEP_PAGE: Final = 1000
 #: How often a slot is read back, and the clock compared.
 CHECK_S: Final = 60.0
+#: Some bytes of an object are asked for so long.
+_READ_S: Final = 30.0
 #: A clean stop waits no longer for the store.
 CLOSE_S: Final = 20.0
 
@@ -497,6 +500,8 @@ class CellOwner:
                     await self.put_base()
                 await self.trim()
                 await self._sweep_when_due()
+            except DirectoryDamaged:
+                return  # the process ends
             except (StorageError, Unanswered, BaseTaken, BaseMissing, OSError) as error:
                 _log.warning("base_failed", cell=self._cell, error=type(error).__name__)
                 await self._clock.sleep(1.0)
@@ -536,11 +541,25 @@ class CellOwner:
 
         def target(going: Any) -> BaseTarget:
             known = [*self._base.manifest.objects, *self._stored.values()]
-            made.append(BaseTarget(self._objects, self._cell, name, known, PosixFileSystem(), self._root, going))
+            made.append(
+                BaseTarget(
+                    self._objects,
+                    self._cell,
+                    name,
+                    known,
+                    PosixFileSystem(),
+                    self._root,
+                    going,
+                    on_damage=self._found_damage,
+                )
+            )
             return made[0]
 
         try:
             [log_lsn], [instant_lsn] = await self.engine.backups.take_base(target, clean=clean)
+        except DirectoryDamaged as error:
+            await self._refuse(error)
+            raise
         finally:
             for each in made:
                 self._stored |= each.named
@@ -575,6 +594,34 @@ class CellOwner:
         self._base_put_s = self._clock.monotonic_ns() / 1e9
         self._trimmer.add(base)
         return base
+
+    def _found_damage(self, damage: Damage) -> None:
+        """As `BaseTarget` wants it, on another thread. Raises DirectoryDamaged, unless the newest base has the same
+        records damaged, so that a directory made anew would have them so, too. BackupDamaged, OSError: not known."""
+        objects = self._objects
+        stored = bool(damage.seqs) and are_damaged(
+            damage, self._cell, self._base.manifest.objects, objects, objects.read_at
+        )
+        _log.error(
+            "cell_directory_damaged",
+            cell=self._cell,
+            topic_id=damage.id.topic_id,
+            segment=damage.id.first_seq,
+            seq=min(damage.seqs, default=damage.id.first_seq),
+            records=len(damage.seqs),
+            error=str(damage),
+            stored=stored,
+        )
+        if not stored:
+            raise DirectoryDamaged(f"{names.path(self._root, damage.id, names.DATA)}: {damage}.")
+
+    async def _refuse(self, error: DirectoryDamaged) -> None:
+        """The next process makes the directory anew, of the newest base and the slots."""
+        self._time.close()  # before the rest of the log is put into slots: nothing more is acknowledged
+        with contextlib.suppress(StorageError, OSError):
+            await barrier(self.engine.logs)
+        await asyncio.to_thread(self._directory.distrust)
+        self._lose(error)
 
     def _found(self, taken: BaseTaken) -> Steps[Base]:
         """The newest base, if an earlier attempt of this process has made it after all. Raises BaseTaken if not."""
@@ -729,6 +776,16 @@ class BucketObjects:
             raise OSError(errno.EIO, f"{named.key}: the store did not answer") from error
         if data is None or not named.fits(data):
             raise OSError(errno.EIO, f"{named.key} is missing or damaged")
+        return data
+
+    def read_at(self, key: str, size: int, offset: int) -> bytes:
+        """Bytes of an object. Raises OSError."""
+        try:
+            data = self._driver.run(get_range_patiently(key, offset, size, _READ_S))
+        except Unanswered as error:
+            raise OSError(errno.EIO, f"{key}: the store did not answer") from error
+        if data is None:
+            raise OSError(errno.EIO, f"{key} is missing")
         return data
 
     def get_piece(self, named: Named, offset: int) -> bytes:

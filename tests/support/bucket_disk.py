@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, cast
 
 from storage import Engine
 from storage.backup.bases import BaseTarget, lay_out_base, segments_of
+from storage.backup.damage import Damage
 from storage.bucket.base import Named
 from storage.bucket.log_file import Body, SlotFileSystem
 from storage.log import position, split
@@ -89,7 +90,8 @@ class BucketDisk(SimDisk):
         made: list[BaseTarget] = []
 
         def target(going: Any) -> BaseTarget:
-            made.append(BaseTarget(self, CELL, f"base-{next(self.names)}", known, self, ROOT, going, chunk_bytes=256))
+            name = f"base-{next(self.names)}"
+            made.append(BaseTarget(self, CELL, name, known, self, ROOT, going, chunk_bytes=256, on_damage=_no_damage))
             return made[0]
 
         [redo], [instant] = await engine.backups.take_base(target)
@@ -171,3 +173,8 @@ class _Local:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._disk, name)
+
+
+def _no_damage(damage: Damage) -> None:
+    """The disk gives back what was written."""
+    raise AssertionError(f"{damage.id}: {damage}")
