@@ -522,7 +522,9 @@ class CellOwner:
         """Put a base of the engine's present state, and delete what it supersedes. Raises BackupFailed, LimitReached
         during another backup, Unanswered, OSError, BaseTaken."""
         # A base that is under way is completed in any case, because the next one has the number after it.
-        return await asyncio.shield(asyncio.create_task(self._put_base(clean=False)))
+        task = asyncio.create_task(self._put_base(clean=False))
+        task.add_done_callback(_retrieve)
+        return await asyncio.shield(task)
 
     async def _put_base(self, *, clean: bool) -> Base:
         async with self._basing:
@@ -755,6 +757,11 @@ class CellOwner:
         if self._fetching is not None:
             await asyncio.wait([self._fetching])
         self._directory.release()
+
+
+def _retrieve(task: asyncio.Task[Base]) -> None:
+    if not task.cancelled():
+        task.exception()  # retrieve it: the caller may have gone
 
 
 class BucketObjects:

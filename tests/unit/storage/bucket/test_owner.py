@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import itertools
 import json
 import shutil
@@ -465,6 +466,24 @@ async def test_a_base_names_what_failed_attempts_have_stored(forgetful: tuple[Fo
     assert {each.key for each in base.manifest.objects} >= set(first)
     await owner.sweep()
     assert segments() == first
+
+
+async def test_a_base_that_fails_when_nobody_waits_for_it_is_not_reported_as_a_defect(
+    forgetful: tuple[Forgetful, CellOwner],
+) -> None:
+    store, owner = forgetful
+    reported: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+    store.silent = lambda key: key.startswith(f"{CELL}/manifest/")
+    waiting = asyncio.create_task(owner.put_base())
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    with pytest.raises(Unanswered):
+        await owner.put_base()  # begins when the first one has ended
+    gc.collect()
+    assert reported == []
 
 
 async def test_a_base_is_put_when_a_takeover_would_have_much_to_apply(
