@@ -131,7 +131,7 @@ def sentences(done: Done) -> str:
     if isinstance(done, MadeCluster):
         before = " already, and stays as it is" if done.existed else ""
         return (
-            f"{done.url} is a cluster of {done.cells} cells{before}.\n"
+            f"{done.url} is a cluster of {_cells(done.cells)}{before}.\n"
             f"Start a broker on each node with TOPICS_CLUSTER_URL={done.url}."
         )
     if isinstance(done, Adopted):
