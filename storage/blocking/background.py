@@ -88,9 +88,11 @@ class BackgroundLoop:
             self._pass_on(self._begin, call, work)
             return call.result()
         except BaseException:
-            if not call.ended:  # an interrupt: the work may have been passed on or not
-                with suppress(ShuttingDown):
+            if not call.ended:  # an interrupt: the work may have been passed on or not; or the loop is closed
+                try:
                     self._pass_on(self._give_up, call)
+                except ShuttingDown:
+                    self._calls.discard(call)
             raise
 
     def _pass_on(self, function: Callable[..., None], *arguments: Any) -> None:

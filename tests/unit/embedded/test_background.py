@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from storage.blocking.background import BackgroundLoop
+from storage.errors import ShuttingDown
 
 
 async def _nothing() -> None:
@@ -56,6 +57,16 @@ def test_an_interrupt_while_work_is_submitted_leaves_no_work_behind(
         background.run(forever)
     assert ended.wait(10 if told else 0) is told
     assert background.run(_left) == 1
+
+
+def test_calls_behind_the_end_are_refused_and_leave_nothing() -> None:
+    background = BackgroundLoop(_nothing, _nothing)
+    background.stop()
+    background.stop()
+    for _ in range(3):
+        with pytest.raises(ShuttingDown):
+            background.run(_nothing)
+    assert not background._calls  # pyright: ignore[reportPrivateUsage]
 
 
 def test_an_interrupt_at_any_step_of_a_call_leaves_the_loop_usable(background: BackgroundLoop) -> None:
