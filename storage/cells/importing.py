@@ -38,7 +38,6 @@ from storage.bucket import (
     Manifest,
     NoCluster,
     Slots,
-    Steps,
     Unanswered,
     begin_cell,
     begun_by,
@@ -186,17 +185,12 @@ def _refuse_used(driver: Driver, location: Location, cells: int, mark: _Mark) ->
 
 def _check_clock(driver: Driver, nonce: str) -> None:
     """The engines start here, and would expire what is not due. Raises ClockWrong, Unanswered."""
-
     clock = SystemClock()
-
-    def steps() -> Steps[None]:
-        yield from show_first(IMPORTER, nonce)
-        try:
-            yield from check_clock(sign(nonce), lambda: clock.wall_ns() / 1e9)
-        finally:
-            yield from delete(sign(nonce))
-
-    driver.run(steps())
+    driver.run(show_first(IMPORTER, nonce))
+    try:
+        driver.run(check_clock(sign(nonce), lambda: clock.wall_ns() / 1e9))
+    finally:
+        driver.run(delete(sign(nonce)))
 
 
 class _Mark:
