@@ -15,7 +15,7 @@ from __future__ import annotations
 import secrets
 import uuid
 from collections.abc import Callable, Generator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from typing import Final
 
 import msgspec
@@ -128,7 +128,8 @@ def _used(fs: FileSystem, folder: str) -> Generator[None]:
         yield
     finally:
         _empty(fs, folder)
-        fs.unlink(layout.join(folder, MARK))
+        with suppress(FileNotFoundError):  # it could not be written
+            fs.unlink(layout.join(folder, MARK))
         fs.unlink(layout.join(folder, layout.LOCK))
         lock.release()
         fs.rmdir(folder)
