@@ -5,18 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
 import pytest
 
-from storage import Durability, NewRecord, ReadQuery, TopicConfig
-from storage.bucket import Candidate, Unanswered, open_bucket, probe
-from storage.cells.owner import CellOwner, begin
+from storage.bucket import Unanswered, open_bucket, probe
 from tests.support.fake_gcs import BUCKET, BUILD_S, fake_gcs
+from tests.support.owners_in_turn import check_takeover
 from tests.unit.storage.cold.servers import google_credentials
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(BUILD_S + 600)]
-
-CELL = "cell-00"
 
 
 @pytest.fixture
@@ -40,26 +36,5 @@ def test_the_emulator_alone_is_refused(go: str, tmp_path: Path, monkeypatch: pyt
             probe(lambda: open_bucket("gs", BUCKET, "probed"), "probe", "01" * 16)
 
 
-def record(number: int) -> NewRecord:
-    return NewRecord(msgspec.Raw(msgspec.json.encode(number)))
-
-
 async def test_an_owner_finds_what_the_one_before_has_acked(store: None, tmp_path: Path) -> None:
-    bucket = open_bucket("gs", BUCKET, "cluster")
-    begin(bucket, CELL, Candidate("init", "00" * 16))
-    first = CellOwner(bucket, CELL, str(tmp_path / "1"), Candidate("a", "01" * 16), ttl_s=1.0)
-    await first.start()
-    await first.engine.put_topic("events", TopicConfig(durability=Durability.FSYNC))
-    for number in range(20):
-        await first.engine.append("events", [record(number)])
-    await first.engine.segment_worker.flush_all()
-    await first.put_base()
-    await first.engine.append("events", [record(20)])
-    await first.abandon()
-    second = CellOwner(bucket, CELL, str(tmp_path / "2"), Candidate("b", "02" * 16), ttl_s=1.0)
-    await second.start()
-    found = await second.engine.read("events", ReadQuery(limit=100))
-    assert [msgspec.json.decode(each.data) for each in found.records] == list(range(21))
-    assert second.generation > 1
-    await second.close()
-    assert second.released
+    await check_takeover(open_bucket("gs", BUCKET, "cluster"), tmp_path)
