@@ -33,8 +33,10 @@ _numbers = itertools.count()
 class Service:
     """The set. `over`: no more is written; `written`: all writes have been answered."""
 
-    def __init__(self, *addresses: tuple[str, int]) -> None:
-        """`addresses`: of the gateways. Each client stays at one until that one does not answer."""
+    def __init__(self, *addresses: tuple[str, int], rest_s: float = 0.0) -> None:
+        """`addresses`: of the gateways. Each client stays at one until that one does not answer. `rest_s`: how long a
+        client waits after each answer or refusal while `over` is not set."""
+        self._rest_s = rest_s
         self.addresses = [*addresses]
         self.over = threading.Event()
         self.written = threading.Event()
@@ -46,6 +48,10 @@ class Service:
         with self._lock:
             self.answers += answered
             self.cut += not answered
+
+    def rest(self) -> None:
+        if self._rest_s:
+            self.over.wait(self._rest_s)
 
 
 class Unknown(Exception):
@@ -66,11 +72,13 @@ class Calls:
             status, answer = self._once(method, path, body)
             if status not in _AGAIN:
                 self._service.count(answered=True)
+                self._service.rest()
                 return status, answer
             self._service.count(answered=False)
             if answer["error"].get("detail", {}).get("outcome") == "unknown":
                 raise Unknown
             time.sleep(_PAUSE_S)
+            self._service.rest()
 
     def repeat(self, method: str, path: str, body: Any = None) -> Any:
         """As `ask`, of a request that may be carried out twice; it must be a success."""

@@ -150,7 +150,7 @@ class Cluster:
         self.store = store
         self.cells: int = options.cells
         self.nodes = [NodeProcess(f"node-{number}", store, options) for number in range(options.nodes)]
-        self.service = Service()
+        self.service = Service(rest_s=options.rest_ms / 1000)
         subprocess.run(
             [sys.executable, "-m", "storage", "cluster", "init", URL, "--cells", str(self.cells)],
             cwd=Path(__file__).resolve().parents[1],
@@ -361,6 +361,9 @@ def parser() -> argparse.ArgumentParser:
     add("--faults", nargs="+", choices=KINDS, default=KINDS, help="the faults to choose from (default: all)")
     add("--each", type=int, default=1, help="topics, queues and routers of each kind for each cell")
     add("--between", type=int, default=60, help="how many more answers there are before the next fault")
+    add(
+        "--rest-ms", type=int, default=0, help="how long each client waits after an answer or a refusal: a lighter load"
+    )
     add("--seed", type=int, default=random.randrange(1 << 30))
     add("--keep", default="", metavar="NAME", help="write the figures to this file among the results")
     add("--dir", default="", help="where the data directories are made (default: the temporary directory)")
