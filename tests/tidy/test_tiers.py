@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -16,7 +17,7 @@ from tests.tidy.tree import ROOT, Source, python_files
 DOCUMENT = ROOT / "docs/testing.md"
 SLOW_PATH = f"{SLOW_FOLDERS[0]}/test_x.py"
 #: Replaces make: notes what it is asked for, and fails at what FAILING names.
-MAKE = '#!/bin/sh\necho "$1" >> "$LOG"\ncase " $FAILING " in *" $1 "*) exit 2;; esac\n'
+MAKE = '#!/bin/sh\necho "$1" >> "$LOG"\necho "$2" >> "$LOG.arguments"\ncase " $FAILING " in *" $1 "*) exit 2;; esac\n'
 
 
 def test_no_marker_repeats_the_tier_of_its_folder() -> None:
@@ -63,4 +64,6 @@ def test_ci_runs_both_commands_and_fails_with_either(tmp_path: Path, failing: st
     environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "LOG": str(log), "FAILING": failing}
     done = subprocess.run([bash, str(ROOT / ".ci/run")], env=environment, capture_output=True, text=True)
     assert log.read_text().split() == ["test", "test-long"]
+    [arguments] = {*Path(f"{log}.arguments").read_text().splitlines()}
+    assert re.fullmatch(r"ARGS=--randomly-seed=(\d+) --hypothesis-seed=\1", arguments)
     assert done.returncode == (2 if failing else 0), done.stderr
