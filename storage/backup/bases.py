@@ -229,13 +229,16 @@ class BaseTarget:
             checksum=f"{named.checksum:016x}",
         )
 
+    def unreadable(self, id: SegmentId, error: str) -> None:
+        if self._on_damage is not None:
+            self._on_damage(Damage(id, [], error))
+
     def _read_segment(self, id: SegmentId, source: Source, what: str, size: int) -> bytes:
         try:
             return b"".join(_read(source, what, 0, size))
         except (OSError, BackupFailed) as error:
-            is_damage = isinstance(error, BackupFailed) or error.errno == errno.EIO
-            if self._on_damage is not None and is_damage:
-                self._on_damage(Damage(id, [], str(error)))
+            if isinstance(error, BackupFailed) or error.errno == errno.EIO:
+                self.unreadable(id, str(error))
             raise
 
     def _check(self, id: SegmentId, idx: bytes, data: bytes) -> Check:

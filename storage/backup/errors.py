@@ -30,5 +30,9 @@ class BackupFailed(Unavailable):
     code = "storage_failed"
 
 
+class IndexDamaged(BackupFailed):
+    """The .idx of a segment is not as it was written."""
+
+
 class DirectoryDamaged(BackupFailed):
     """The directory of a cell is damaged, and the bucket is not."""

@@ -5,8 +5,7 @@
 3. Pause flushing and housekeeping, pin every segment, and wait until the log has completed what was submitted. From now
    on no manifest changes.
 4. The instant: record on the loop, for all shards at once, the LSN up to which writes were acknowledged. All of them
-are
-   below it, and nothing below it depends on anything after it. Then flushing and housekeeping continue.
+   are below it, and nothing below it depends on anything after it. Then flushing and housekeeping continue.
 5. Once the log is synced that far, copy it from where the snapshot begins, and copy the snapshot and every .idx.
 6. Copy segments sealed since step 1. Then write the manifest.
 
@@ -16,20 +15,21 @@ Writers never wait. Each segment is unpinned as soon as it is copied, and so is 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import closing, suppress
+import errno
+from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
 from typing import NamedTuple, Protocol
 
 import msgspec
 
 from storage.backup import manifest as files
 from storage.backup.copying import Going, Source
-from storage.backup.errors import BackupFailed
+from storage.backup.errors import BackupFailed, IndexDamaged
 from storage.backup.manifest import Manifest, Piece, Referenced, Shared
 from storage.errors import ShuttingDown, StorageError
 from storage.format import ENTRY_SIZE, idx_entry
 from storage.log import EncodedUnit, Logs, Unit, split
-from storage.platform import File, in_slices, layout
+from storage.platform import File, Readable, in_slices, layout
 from storage.segments import SegmentError, SegmentId, Segments, SegmentWorker, open_data
 from storage.state import COLD, SegmentState
 
@@ -89,6 +89,10 @@ class Target(Protocol):
         ...
 
     def share(self, id: SegmentId, idx: bytes, source: Source, size: int, /) -> None: ...
+
+    def unreadable(self, id: SegmentId, error: str, /) -> None:
+        """A file of this segment is missing, or is not as it was written. The backup fails; this may raise more."""
+        ...
 
     def commit(self, manifest: Manifest, /) -> int: ...
 
@@ -207,8 +211,7 @@ class Taking:
         self.total_bytes += sum(part.state.data_bytes for part in parts)
         for part in parts:
             self._intact()
-            with suppress(FileNotFoundError):  # dropped, rewritten or moved: step 6 copies it if necessary
-                await self._run(part.cold, self._share, part, None)
+            await self._run(part.cold, self._share_ahead, part)
 
     def _is_copied(self, part: Part) -> bool:
         return self._include_cold or not part.cold
@@ -287,7 +290,8 @@ class Taking:
 
     def _copy_some(self, parts: list[Part]) -> None:
         for part in parts:
-            idx = self._index(part)
+            with self._local(part):
+                idx = self._index(part)
             self._target.add_bytes(files.idx_path(part.id), idx)
             if part.cold:
                 self._cold.append((part.topic_id, part.state.first_seq))
@@ -295,11 +299,17 @@ class Taking:
                 self._refer(part)
             elif not part.seqs:
                 continue  # it may have no files
+            elif part.cold:
+                self._share(part, idx, self._open_cold(part))
             elif part.state.sealed:
-                self._share(part, idx)
+                with self._local(part):
+                    data = self._open_hot(part)
+                self._share(part, idx, data)
             else:
                 # After the last entry there may be bytes that no mark covers, or that are being appended now.
-                with closing(self._open(files.data_path(part.id))) as file:
+                with self._local(part):
+                    file = self._open(files.data_path(part.id))
+                with closing(file):
                     self._target.add_data(part.id, idx, file, idx_entry.unpack(idx, part.seqs - 1).end)
 
     def _index(self, part: Part) -> bytes:
@@ -310,20 +320,40 @@ class Taking:
         with closing(self._open(path)) as file:
             idx = file.pread(size, 0)
         if len(idx) < size or idx_entry.damaged(idx):
-            raise BackupFailed(f"{path} is damaged; a start of the broker rebuilds it from the records.", file=path)
+            raise IndexDamaged(f"{path} is damaged; a start of the broker rebuilds it from the records.", file=path)
         return idx
 
-    def _share(self, part: Part, idx: bytes | None) -> None:
-        idx = self._index(part) if idx is None else idx
+    @contextmanager
+    def _local(self, part: Part) -> Generator[None]:
+        """Local files of a pinned segment are opened or read. They are there, unless a full disk has ended the pins."""
+        try:
+            yield
+        except (IndexDamaged, OSError) as error:
+            is_damage = isinstance(error, IndexDamaged) or error.errno in (errno.EIO, errno.ENOENT)
+            if is_damage and self._pins.intact():
+                self._target.unreadable(part.id.plain, str(error))
+            raise
+
+    def _share_ahead(self, part: Part) -> None:
+        try:
+            idx = self._index(part)
+            data = self._open_cold(part) if part.cold else self._open_hot(part)
+        except (IndexDamaged, OSError):
+            return  # dropped, rewritten or moved, or damaged: step 6 looks again
+        self._share(part, idx, data)
+
+    def _open_hot(self, part: Part) -> Readable:
+        return open_data(self._runtime.fs, self._runtime.path, part.id)
+
+    def _open_cold(self, part: Part) -> Readable:
         cold = self._segments.store.cold
-        if not part.cold:
-            source = open_data(self._runtime.fs, self._runtime.path, part.id)
-        elif cold is None:
+        if cold is None:
             raise BackupFailed("There are segments in the cold tier, and none is configured.")
-        else:
-            source = cold.data(part.id)
-        with closing(source):
-            self._target.share(part.id.plain, idx, source, part.state.data_bytes)
+        return cold.data(part.id)
+
+    def _share(self, part: Part, idx: bytes, data: Readable) -> None:
+        with closing(data):
+            self._target.share(part.id.plain, idx, data, part.state.data_bytes)
 
     def _refer(self, part: Part) -> None:
         self._referenced.append(

@@ -168,6 +168,9 @@ class Target:
 
     # -- what backups share ------------------------------------------------------------------------------------------
 
+    def unreadable(self, id: SegmentId, error: str) -> None:
+        """A backup leaves the directory alone."""
+
     def share(self, id: SegmentId, idx: bytes, source: Source, size: int) -> None:
         """Copy the .data of a sealed segment, unless the directory has it. Raises BackupFailed, OSError."""
         fs, name = self._fs, files.shared_file(id, files.identity_of(idx))

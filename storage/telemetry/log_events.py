@@ -304,9 +304,10 @@ LOGGED: Final = (
     Event(
         "cell_directory_damaged", "error", "cell topic_id segment seq records error stored",
         "The disk has given back other bytes of a segment than were written; a base found that before it stored them. "
-        "`seq`: of the first damaged record. `records`: how many; 0 if the file cannot be read. `stored` false: the "
-        "process ends with code 70, and the next one makes its directory anew from the bucket. Nothing acked is lost. "
-        "`stored` true: the bucket has the records damaged, too. They are stored as they are, and readers are told.",
+        "`seq`: of the first damaged record. `records`: how many; 0 if a file is missing or cannot be read. `stored` "
+        "false: the process ends with code 70, and the next one makes its directory anew from the bucket. Nothing "
+        "acked is lost. `stored` true: the bucket has the records damaged, too. They are stored as they are, and "
+        "readers are told.",
         "`stored` false: check the disk, and replace it if this repeats. True: compare with a backup, and inform "
         "the owners of the data.",
     ),

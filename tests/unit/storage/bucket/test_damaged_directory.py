@@ -190,6 +190,33 @@ async def test_a_file_that_cannot_be_read_is_damage(
     assert await contents(await taken(bucket, tmp_path, owners, LOCAL, QUICK)) == [*range(RECORDS)]
 
 
+@pytest.mark.parametrize("segment", [0, 2])
+@pytest.mark.parametrize("suffix", [".idx", ".data"])
+async def test_a_file_that_is_missing_is_damage(
+    bucket: MemoryBucket, tmp_path: Path, owners: list[CellOwner], segment: int, suffix: str
+) -> None:
+    first = await taken(bucket, tmp_path, owners, LOCAL, QUICK)
+    await filled(first)
+    data_files(first)[segment].with_suffix(suffix).unlink()
+    assert await is_refused(first, bucket) == [(20 * segment + 1, 20 * segment + 1, 0, False)]
+    assert await contents(await taken(bucket, tmp_path, owners, LOCAL, QUICK)) == [*range(RECORDS)]
+
+
+@pytest.mark.parametrize("segment", [0, 2])
+@pytest.mark.parametrize("stored", [False, True])
+async def test_an_index_that_is_not_as_written_is_damage(
+    bucket: MemoryBucket, tmp_path: Path, owners: list[CellOwner], segment: int, stored: bool
+) -> None:
+    first = await taken(bucket, tmp_path, owners, LOCAL, QUICK)
+    await filled(first)
+    if stored:
+        await first.put_base()
+        await filled(first, RECORDS, RECORDS + 1)
+    flip(data_files(first)[segment].with_suffix(".idx"), 5)
+    assert await is_refused(first, bucket) == [(20 * segment + 1, 20 * segment + 1, 0, False)]
+    assert await contents(await taken(bucket, tmp_path, owners, LOCAL, QUICK)) == [*range(RECORDS + stored)]
+
+
 async def test_damage_that_is_in_the_bucket_stays_and_stops_nobody(
     bucket: MemoryBucket, tmp_path: Path, owners: list[CellOwner], monkeypatch: pytest.MonkeyPatch
 ) -> None:
