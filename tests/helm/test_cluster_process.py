@@ -206,9 +206,11 @@ class Ledger:
         for each in self.writers:
             each.join()
             found = self._read(each.topic)
-            assert not set(each.acked) - set(found), "acked records are lost"
+            acked = set(each.acked)
+            assert not acked - set(found), "acked records are lost"
             assert len(found) == len(set(found)), "records are doubled"
-            assert found == sorted(found)
+            # One whose outcome is unknown may still be under way when the next one is acked.
+            assert [number for number in found if number in acked] == each.acked
 
     def _read(self, topic: str) -> list[int]:
         deadline = time.monotonic() + PATIENCE_S
