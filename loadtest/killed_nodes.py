@@ -5,6 +5,7 @@ answers.
     python -m loadtest.killed_nodes --faults kill --rounds 10        only kills, and how long each cell was away
     python -m loadtest.killed_nodes --rounds 200 --keep killed-nodes
     python -m loadtest.killed_nodes --rounds 200 --minutes 40       the same, and the ledger's verdict after 40 minutes
+    python -m loadtest.killed_nodes --faults kill stop --nodes 2 --other-tree ../version-before
 
 The load is that of `loadtest.killed_cells`, by clients that go to the gateway of another node when theirs does not
 answer. In each round one node has one fault, and each fault has its turn before one comes again:
@@ -17,6 +18,9 @@ answer. In each round one node has one fault, and each fault has its turn before
     losses      the store does not answer 3 of 10 of its requests, which it carries out, for 5 s
     clock       the node is killed, and runs for 10 s with a clock that is a year ahead
     stop        SIGTERM; it starts again
+
+With --other-tree the first node runs the programs of another checkout, so that each version takes cells over from the
+other one.
 
 The store is in memory, in a process of its own. At the end everything is read, and `loadtest.mixed_ledger` judges. The
 exit status is 1 if it finds anything.
@@ -93,8 +97,9 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 class NodeProcess(OwnBroker):
     """A node of the cluster, with all its processes."""
 
-    def __init__(self, name: str, store: SlowS3, options: argparse.Namespace) -> None:
+    def __init__(self, name: str, store: SlowS3, options: argparse.Namespace, tree: Path | None = None) -> None:
         super().__init__(
+            tree=tree,
             parent=options.dir,
             settings={
                 "CLUSTER_URL": URL,
@@ -149,7 +154,8 @@ class Cluster:
     def __init__(self, store: SlowS3, options: argparse.Namespace) -> None:
         self.store = store
         self.cells: int = options.cells
-        self.nodes = [NodeProcess(f"node-{number}", store, options) for number in range(options.nodes)]
+        trees = [options.other_tree, *[None] * (options.nodes - 1)]
+        self.nodes = [NodeProcess(f"node-{number}", store, options, tree) for number, tree in enumerate(trees)]
         self.service = Service(rest_s=options.rest_ms / 1000)
         subprocess.run(
             [sys.executable, "-m", "storage", "cluster", "init", URL, "--cells", str(self.cells)],
@@ -366,6 +372,12 @@ def parser() -> argparse.ArgumentParser:
     )
     add("--seed", type=int, default=random.randrange(1 << 30))
     add("--keep", default="", metavar="NAME", help="write the figures to this file among the results")
+    add(
+        "--other-tree",
+        type=Path,
+        metavar="DIR",
+        help="the first node runs the programs of this checkout: of another version",
+    )
     add("--dir", default="", help="where the data directories are made (default: the temporary directory)")
     add_set(made)
     return made
