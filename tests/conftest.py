@@ -50,6 +50,7 @@ FIRST = (
     "tests/process/test_cluster_hung.py",
     "tests/process/test_cluster_kafka.py",
     "tests/process/test_cluster_orders.py",
+    "tests/process/test_cluster_races.py",
     "tests/process/test_consumer_kill.py",
     "tests/process/test_examples.py",
     "tests/process/test_interfaces.py",
