@@ -40,8 +40,8 @@ test: $(VENV)/.test ## the fast tests, lint and types included: 12 minutes of pr
 	@echo "Running the fast tests, lint and types; make test-long runs the slow tests ..."
 	@$(PYTEST) $(ARGS)
 
-# Three for two cores: slow tests start processes of their own, and wait for them.
-test-long: JOBS ?= $(shell echo $$((3 * $(CORES) / 2)))
+# One a core: slow tests start processes of their own.
+test-long: JOBS ?= $(CORES)
 test-long: $(VENV)/.test ## the slow tests: processes, sweeps of crashes, Spark, Helm, Java: 15 minutes or more
 	@echo "Running the slow tests; make test runs the fast ones ..."
 	@$(PYTEST) --tier slow --durations 25 $(ARGS)

@@ -3,7 +3,6 @@ every acked record is there once, and every group reads all of it."""
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import gc
@@ -25,7 +24,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from broker.kafka.apis import ApiKey
 from broker.kafka.messages.metadata import MetadataRequest, MetadataResponse
-from loadtest.killed_nodes import Cluster, NodeProcess, ask_node
+from loadtest.killed_nodes import Cluster, NodeProcess, ask_node, parser
 from loadtest.slow_s3 import SlowS3
 from storage import home_cell
 from tests.kafka.server import Wire
@@ -71,7 +70,7 @@ def a_cluster(nodes: int, cells: int) -> Generator[Cluster]:
     """A cluster that has not started."""
     # A short path: it has unix sockets.
     with tempfile.TemporaryDirectory(prefix="tk") as folder, SlowS3() as store:
-        cluster = Cluster(store, argparse.Namespace(nodes=nodes, cells=cells, dir=folder, set=[]))
+        cluster = Cluster(store, parser().parse_args(["--nodes", f"{nodes}", "--cells", f"{cells}", "--dir", folder]))
         # A node that starts again has its ports again.
         for node, first in zip(cluster.nodes, free_ranges(nodes, cells), strict=True):
             node.settings["KAFKA_PORT"] = str(first)
