@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import ssl
 from pathlib import Path
 from typing import Any
@@ -21,10 +19,6 @@ KEY = "k" * 32
 
 def _topic_of(cell: int) -> str:
     return next(name for number in range(99) if home_cell(name := f"orders-{number}", CELLS) == cell)
-
-
-def _pid(broker: BrokerProcess, cell: int) -> int:
-    return int((broker.data_dir / f"cell-{cell:02d}" / ".lock").read_text().partition("\n")[0])
 
 
 def test_each_cell_serves_its_topics_at_its_own_port_which_outlives_a_killed_process(tmp_path: Path) -> None:
@@ -46,7 +40,7 @@ def test_each_cell_serves_its_topics_at_its_own_port_which_outlives_a_killed_pro
             assert (other.status_code, other.json()["error"]["detail"]["cell"]) == (421, 1 - cell)
         router = {"source": _topic_of(1), "dest": _topic_of(1) + ".copy"}
         assert httpx.put(f"{urls[1]}/v0/routers/copies", json=router).status_code == 421
-        os.kill(_pid(broker, 1), signal.SIGKILL)
+        broker.kill_cell(1)
         # The port has stayed open, so the request waits for the next process instead of being refused.
         broker.until(lambda: httpx.get(f"{urls[1]}/v0/ready", timeout=60).status_code == 200)
         read = httpx.post(f"{urls[1]}/v0/topics/{_topic_of(1)}/diff", json={"from_seq": 0}).json()

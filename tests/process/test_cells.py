@@ -5,20 +5,16 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
-import os
-import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from broker.cells import home_cell
-from storage.platform import PosixFileSystem
-from tests.support.broker_process import PATIENCE_S, BrokerProcess
+from tests.support.broker_process import BrokerProcess, wait_ended
 
 CELLS = 3
 
@@ -56,17 +52,6 @@ class CellSet(BrokerProcess):
                 return 0, None
         return answer.status, json.loads(content) if content else None
 
-    def pid(self, cell: int) -> int:
-        return int((self.data_dir / f"cell-{cell:02d}" / ".lock").read_text().partition("\n")[0])
-
-
-def _wait_gone(pid: int) -> None:
-    """Wait until that process has ended, whether or not its parent has waited for it."""
-    deadline = time.monotonic() + PATIENCE_S
-    while PosixFileSystem().is_running(pid):
-        assert time.monotonic() < deadline, f"process {pid} goes on"
-        time.sleep(0.02)
-
 
 def _topic_of(cell: int) -> str:
     """A name whose home is this cell."""
@@ -85,12 +70,11 @@ def test_a_killed_cell_recovers_its_acknowledged_writes_and_the_others_serve_mea
     for cell, name in enumerate(names):
         assert cells.ask(cell, "PUT", f"/v0/topics/{name}", {"durability": "fsync"})[0] == 201
         assert cells.ask(cell, "POST", f"/v0/topics/{name}", {"records": [{"data": cell}]})[0] == 200
-    first = cells.pid(1)
-    os.kill(first, signal.SIGKILL)
-    _wait_gone(first)
+    first = cells.cell_pid(1)
+    cells.kill_cell(1)
     assert cells.ask(0, "POST", f"/v0/topics/{names[0]}", {"records": [{"data": 7}]})[0] == 200
     cells.wait_ready()
-    assert cells.pid(1) != first
+    assert cells.cell_pid(1) != first
     status, found = cells.ask(1, "POST", f"/v0/topics/{names[1]}/diff", {"from_seq": 0})
     assert (status, [record["data"] for record in found["records"]]) == (200, [1])
     assert "process_ended" in cells.log()
@@ -100,10 +84,10 @@ def test_a_killed_cell_recovers_its_acknowledged_writes_and_the_others_serve_mea
 def test_cells_end_with_a_killed_supervisor_and_the_next_start_finds_all(cells: CellSet) -> None:
     name = _topic_of(2)
     assert cells.ask(2, "POST", f"/v0/topics/{name}", {"records": [{"data": "x"}]})[0] == 201
-    pids = [cells.pid(cell) for cell in range(CELLS)]
+    pids = [cells.cell_pid(cell) for cell in range(CELLS)]
     cells.kill()
     for pid in pids:
-        _wait_gone(pid)
+        wait_ended(pid)
     cells.start()
     status, found = cells.ask(2, "POST", f"/v0/topics/{name}/diff", {"from_seq": 0})
     assert (status, [record["data"] for record in found["records"]]) == (200, ["x"])

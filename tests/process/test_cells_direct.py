@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
-import signal
 from pathlib import Path
 
 import pytest
@@ -54,7 +52,7 @@ def test_the_client_finds_the_cells_and_survives_a_killed_cell(tmp_path: Path) -
                     assert client.read(name, 0).records
             # Of 120 requests, only those that the clients needed before they had found the cells.
             assert _through_the_gateway(client) - before <= 4
-            os.kill(int((broker.data_dir / "cell-01" / ".lock").read_text().partition("\n")[0]), signal.SIGKILL)
+            broker.kill_cell(1)
             for number in range(20):
                 for name in NAMES:
                     client.append(name, [number])

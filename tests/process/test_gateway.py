@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import http.client
-import os
-import signal
 from pathlib import Path
 
 from broker.cells import home_cell
@@ -23,8 +21,7 @@ def test_a_set_serves_all_topics_at_one_address_and_survives_a_killed_cell(tmp_p
             assert broker.ok("POST", f"/v0/topics/{name}", {"records": [{"data": name}]})["head_seq"] == 1
         assert [each["topic"] for each in broker.ok("GET", "/v0/topics")["topics"]] == names
         killed = home_cell(names[0], CELLS)
-        pid = int((tmp_path / "data" / f"cell-{killed:02d}" / ".lock").read_text().partition("\n")[0])
-        os.kill(pid, signal.SIGKILL)
+        broker.kill_cell(killed)
         broker.until(lambda: broker.call("GET", f"/v0/topics/{names[0]}")[0] == 200)
         broker.wait_ready()
         for name in names:

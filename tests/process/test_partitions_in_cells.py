@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,10 +25,6 @@ HOME = home_cell(TOPIC, CELLS)
 class CellSet(BrokerProcess):
     def __init__(self, directory: Path) -> None:
         super().__init__(directory, cells=CELLS, wal_shards=1)
-
-    def kill_cell(self, cell: int) -> None:
-        pid = int((self.data_dir / f"cell-{cell:02d}" / ".lock").read_text().partition("\n")[0])
-        os.kill(pid, signal.SIGKILL)
 
     def append(self, data: Any, query: str = "", **more: Any) -> dict[str, Any]:
         return self.ok("POST", f"/v0/topics/{TOPIC}{query}", {"records": [{"data": data}], **more})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import signal
 import time
@@ -35,10 +34,6 @@ NAMES = (name for name in (f"orders-{number}" for number in count()) if home_cel
 class CellSet(BrokerProcess):
     def __init__(self, directory: Path) -> None:
         super().__init__(directory, cells=CELLS, wal_shards=1)
-
-    def kill_cell(self, cell: int) -> None:
-        pid = int((self.data_dir / f"cell-{cell:02d}" / ".lock").read_text().partition("\n")[0])
-        os.kill(pid, signal.SIGKILL)
 
     @contextmanager
     def without(self, cell: int) -> Iterator[None]:

@@ -19,6 +19,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from storage.platform import PosixFileSystem
+
 ROOT = Path(__file__).resolve().parents[2]
 #: PYTHONPATH of child processes: the whole repository, and nothing else.
 PYTHON_PATH = f"{ROOT}{os.pathsep}{ROOT / 'clients/python'}"
@@ -138,12 +140,23 @@ class BrokerProcess:
             self._process.kill()
             self._process.wait()
 
+    def kill_cell(self, cell: int) -> None:
+        """kill -9 to the process of a cell. It has ended at the return: its connections are closed, and it accepts no
+        other."""
+        pid = self.cell_pid(cell)
+        os.kill(pid, signal.SIGKILL)
+        wait_ended(pid)
+
     # -- looking -----------------------------------------------------------------------------------------------------
 
     @property
     def process(self) -> subprocess.Popen[bytes]:
         assert self._process is not None, "no broker has been started"
         return self._process
+
+    def cell_pid(self, cell: int) -> int:
+        """The process that serves a cell now, or did last."""
+        return int((self.data_dir / f"cell-{cell:02d}" / ".lock").read_text().partition("\n")[0])
 
     def log(self) -> str:
         """The output of all processes of this directory."""
@@ -192,6 +205,14 @@ class BrokerProcess:
         status, answer = self.call(method, path, body)
         assert "error" in answer, (method, path, status, answer)
         return status, answer["error"]["code"]
+
+
+def wait_ended(pid: int) -> None:
+    """Wait until that process has ended, whether or not its parent has waited for it."""
+    deadline = time.monotonic() + PATIENCE_S
+    while PosixFileSystem().is_running(pid):
+        assert time.monotonic() < deadline, f"process {pid} goes on"
+        time.sleep(LOOK_AGAIN_S)
 
 
 def verify(data_dir: Path, prefix: Sequence[str] = ()) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -45,10 +44,6 @@ class KafkaCells(BrokerProcess):
     @property
     def address(self) -> str:
         return f"127.0.0.1:{int(self._kafka_port_file.read_text())}"
-
-    def kill_cell(self, cell: int) -> None:
-        lock = self.data_dir / f"cell-{cell:02d}" / ".lock"
-        os.kill(int(lock.read_text().partition("\n")[0]), signal.SIGKILL)
 
 
 @pytest.fixture
