@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from broker.endpoint import Endpoint
-from broker.kafka import MAY_USE, Codecs, Described, KafkaMetrics, Packed, deciding
+from broker.kafka import MAY_USE, RECALL, Codecs, Described, KafkaMetrics, Packed, deciding
 from broker.kafka.groups import CellOffsets, Coordinator, Limits, Offsets
 from broker.kafka.share.cell_shares import CellShares
 from broker.kafka.share.shares import Shares
@@ -103,6 +103,7 @@ class Broker(Endpoint):
         )
         if cells is not None:
             cells.handlers[MAY_USE] = deciding(self)
+            cells.handlers[RECALL] = self.kafka_described.recall
         #: Threads that read large record batches.
         self.unpacking = Heavy()
 

@@ -10,7 +10,7 @@ from broker.kafka.broker_settings import BrokerSetting, broker_settings
 from broker.kafka.changes import change
 from broker.kafka.cluster import BROKER_ID, cluster_id, named_operations, topic_operations
 from broker.kafka.codecs import Codecs
-from broker.kafka.described import Described
+from broker.kafka.described import RECALL, Described
 from broker.kafka.errors import ErrorCode
 from broker.kafka.group_access import MAY_USE, deciding, may_use_group, require_consumer, require_group, usable_groups
 from broker.kafka.mapping import NO_TIME, Headers, concatenated, to_kafka, to_stored
@@ -29,6 +29,7 @@ __all__ = [
     "GROUP_PREFIX",
     "MAY_USE",
     "NO_TIME",
+    "RECALL",
     "BoundPort",
     "BrokerSetting",
     "Cells",

@@ -2,21 +2,32 @@
 
 A client takes a topic without partitions for one that is being made. A group whose leader is told of such a topic
 assigns nothing, and some clients stay so when it is back. In Kafka, each broker knows the partitions of all topics, and
-says of those that are away that they have no leader.
+says of those that are away that they have no leader. A cell that has just started has been told nothing yet: it asks
+the other cells what they remember.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
 
 from broker.kafka.cluster import NO_LEADER, NO_UUID, cell_of_node
 from broker.kafka.errors import ErrorCode
+from storage import StorageError
 
 if TYPE_CHECKING:
     from broker.kafka.messages.metadata import MetadataResponseTopic
     from broker.kafka.node import Cells
 
+#: The method by which a cell asks another one.
+RECALL: Final = "kafka_recall"
+#: The most topics that other cells are asked for at a time, and how long that may take.
+MOST_ASKED: Final = 1000
+ASK_S: Final = 1.0
 #: The most partitions remembered, of all topics together. Those of the topic used longest ago are forgotten first.
 MAX_PARTITIONS: Final = 100_000
 #: Errors that say something of the topic, and not only of the client.
@@ -56,9 +67,38 @@ class Described:
             _, oldest = self._topics.popitem(last=False)
             self._partitions -= len(oldest.cells)
 
+    async def recall(self, names: Collection[str]) -> list[Shape | None]:
+        """What this cell remembers of these topics: the handler of `RECALL` for other cells."""
+        return [self._topics.get(name) for name in names]
+
     def of(self, name: str) -> Shape | None:
         """The topic of that name. None: nothing is remembered."""
         found = self._topics.get(name)
         if found is not None:
             self._topics.move_to_end(name)
         return found
+
+
+async def recalled(cells: Cells, names: Iterable[str]) -> dict[str, Shape]:
+    """What other cells remember of topics whose cells are away. Whoever does not answer knows nothing.
+
+    What one cell has from another is not remembered: it may be deleted by then, and nobody would forget it.
+    """
+    asked = list(dict.fromkeys(names))[:MOST_ASKED]
+    away = {cells.owner(name) for name in asked}
+    others = [cell for cell in range(cells.count) if cell != cells.me and cell not in away] if asked else []
+
+    async def ask(cell: int) -> list[Any]:
+        try:
+            return await cells.peers.call(cell, RECALL, asked, timeout_s=ASK_S)
+        except StorageError:
+            return []
+
+    found: dict[str, Shape] = {}
+    for answer in await asyncio.gather(*(ask(cell) for cell in others)):
+        for name, each in zip(asked, answer, strict=False):
+            if each is not None:
+                shape = msgspec.convert(each, Shape)
+                # The ids of topics grow, and so do their partitions.
+                found[name] = max(found.get(name, shape), shape, key=lambda one: (one.topic_id, len(one.cells)))
+    return found

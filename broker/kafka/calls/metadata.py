@@ -8,7 +8,7 @@ Source: docs/guides/kafka.md#protocol-versions.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from broker.auth import READ, WRITE
@@ -18,6 +18,7 @@ from broker.kafka.apis import ApiKey
 from broker.kafka.call import LIST_ITEMS, Call, Handler, decoded
 from broker.kafka.cluster import LEADER_EPOCH, NO_LEADER
 from broker.kafka.codec import PADDED_VERSION, TOPIC_PADDING
+from broker.kafka.described import Shape, recalled
 from broker.kafka.errors import ErrorCode, code_of
 from broker.kafka.messages.metadata import (
     DescribeClusterBroker,
@@ -68,7 +69,9 @@ async def metadata(call: Call, request: MetadataRequest) -> MetadataResponse:
     else:
         topics = (await _topics_of_cells(call, request)).topics
         if (cells := call.broker.cells) is not None:
-            topics = [_completed(call, cells, topic, request) async for topic in in_slices(topics)]
+            unknown = [name async for topic in in_slices(topics) if (name := _unknown(call, topic)) is not None]
+            others = await recalled(cells, unknown) if unknown else {}
+            topics = [_completed(call, cells, topic, request, others) async for topic in in_slices(topics)]
     operations = MetadataResponse().cluster_authorized_operations
     if request.include_cluster_authorized_operations:
         operations = cluster.cluster_operations(call.access)
@@ -94,17 +97,30 @@ async def _leave_out_unknown_leaders(topics: Iterable[MetadataResponseTopic], no
                 each.offline_replicas = each.replica_nodes
 
 
+def _remembered(call: Call, shape: Shape | None) -> Shape | None:
+    """The shape, if it says all that this version of the answer has."""
+    lacks_id = shape is not None and call.version >= _IDS_SINCE and shape.topic_id == cluster.NO_UUID
+    return None if lacks_id else shape
+
+
+def _unknown(call: Call, topic: MetadataResponseTopic) -> str | None:
+    """The name of a topic whose cell is away, if this cell does not remember it."""
+    if topic.error_code != _AWAY or not topic.name:
+        return None
+    return topic.name if _remembered(call, call.broker.kafka_described.of(topic.name)) is None else None
+
+
 def _completed(
-    call: Call, cells: Cells, topic: MetadataResponseTopic, request: MetadataRequest
+    call: Call, cells: Cells, topic: MetadataResponseTopic, request: MetadataRequest, others: Mapping[str, Shape]
 ) -> MetadataResponseTopic:
-    """The topic, or what its cell has last said of it if that is away."""
+    """The topic, or what its cell has last said of it if that is away. `others`: what other cells remember."""
     name, memory = topic.name, call.broker.kafka_described
     if topic.error_code != _AWAY:
         if name and cells.owner(name) != cells.me:
             memory.note(topic, cells)
         return topic
-    shape = memory.of(name) if name else None
-    if name is None or shape is None or (call.version >= _IDS_SINCE and shape.topic_id == cluster.NO_UUID):
+    shape = _remembered(call, memory.of(name)) or _remembered(call, others.get(name)) if name else None
+    if name is None or shape is None:
         return MetadataResponseTopic(error_code=ErrorCode.LEADER_NOT_AVAILABLE, name=name, topic_id=topic.topic_id)
     if not cluster.may(call.access, READ, name) and not cluster.may(call.access, WRITE, name):
         return MetadataResponseTopic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name)

@@ -5,7 +5,10 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from broker.kafka.described import Described, Shape
+import msgspec
+
+from broker.cells import PeerUnavailable
+from broker.kafka.described import MOST_ASKED, RECALL, Described, Shape, recalled
 from broker.kafka.errors import ErrorCode
 from broker.kafka.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
 
@@ -51,3 +54,53 @@ def test_the_topic_used_longest_ago_makes_room() -> None:
     assert [memory.of(name) is not None for name in "abc"] == [True, False, True]
     memory.note(a_topic("d", 1, 1, 1, 1, 1), CELLS)
     assert memory.of("d") is None
+
+
+class _Peers:
+    """Answers what each cell remembers; None: the cell does not answer."""
+
+    def __init__(self, remembered: dict[int, Described | None]) -> None:
+        self._remembered = remembered
+        self.asked: list[tuple[int, int]] = []
+
+    async def call(self, cell: int, method: str, argument: Any, *, timeout_s: float) -> Any:
+        assert method == RECALL
+        self.asked.append((cell, len(argument)))
+        memory = self._remembered[cell]
+        if memory is None:
+            raise PeerUnavailable(cell, "unknown")
+        return msgspec.msgpack.decode(msgspec.msgpack.encode(await memory.recall(argument)))
+
+
+def cells_with(remembered: dict[int, Described | None]) -> tuple[Any, _Peers]:
+    """Cell 0 of four, and the others. Cell 1 has all topics whose names begin with "a"."""
+    peers = _Peers(remembered)
+    owner = {"a": 1}
+    return SimpleNamespace(count=4, me=0, peers=peers, owner=lambda name: owner.get(name[0], 2)), peers
+
+
+async def test_the_newest_of_what_other_cells_remember_is_used() -> None:
+    newer, older, changed = Described(), Described(), Described()
+    four: Any = SimpleNamespace(count=4)
+    older.note(a_topic("a-again", 1, 1, 1, topic_id=ID), four)
+    newer.note(a_topic("a-again", 2, topic_id=bytes([*ID[:15], 99])), four)
+    older.note(a_topic("a-grown", 1), four)
+    changed.note(a_topic("a-grown", 1, 2), four)
+    changed.note(a_topic("a-old", 3, topic_id=bytes(16)), four)
+    names = ["a-again", "a-grown", "a-old", "a-nobody"]
+    for remembered in ({2: older, 3: newer}, {2: newer, 3: older}):
+        found = await recalled(cells_with({1: None, **remembered})[0], names)
+        assert found == {"a-again": Shape(bytes([*ID[:15], 99]), (1,)), "a-grown": Shape(ID, (0,))}
+    found = await recalled(cells_with({1: None, 2: changed, 3: older})[0], names)
+    assert found["a-grown"] == Shape(ID, (0, 1))
+    assert found["a-old"] == Shape(bytes(16), (2,))
+
+
+async def test_cells_that_are_away_are_not_asked_and_no_cell_is_asked_for_too_many_topics() -> None:
+    memory = Described()
+    memory.note(a_topic("a-1", 1), CELLS)
+    cells, peers = cells_with({1: None, 2: None, 3: memory})
+    found = await recalled(cells, ["a-1", *(f"a-{number}" for number in range(3 * MOST_ASKED))])
+    assert [*found] == ["a-1"]
+    assert peers.asked == [(2, MOST_ASKED), (3, MOST_ASKED)]
+    assert await recalled(cells, []) == {}
