@@ -30,9 +30,9 @@ from storage.bucket.requests import (
     get_many,
     get_patiently,
     get_range_patiently,
-    names,
     now,
     patiently,
+    some_names,
 )
 from storage.bucket.slot import Seal
 
@@ -257,9 +257,10 @@ class Trimmer:
             self.log_from = page.stop
         return deleted
 
-    def rubbish(self) -> Steps[list[str]]:
-        """Objects that nothing leads to: of bases that were never completed. A listing may show some of them only.
-        No base is under way in this process. Raises Unanswered.
+    def rubbish(self, most: int) -> Steps[list[str]]:
+        """At most so many objects that nothing leads to: of bases that were never completed. A listing may show some of
+        them only; those above `most` are found once these are deleted. No base is under way in this process. Raises
+        Unanswered.
 
         None before this process has put a base: until then a fenced owner may complete one of the number after the
         newest. It cannot later, and who owns the cell after this process uses other names. None either while the
@@ -270,15 +271,17 @@ class Trimmer:
         needed = {each.key for base in self._bases for each in base.manifest.objects}
         needed |= {base.head.manifest.key for base in self._bases}
         stays = (keys.slot(self.cell, 0).rpartition("/")[0], keys.head(self.cell, 0).rpartition("/")[0])
-        found = yield from names(f"{self.cell}/")
-        return [key for key in found if key not in needed and key.rpartition("/")[0] not in stays]
+
+        def is_rubbish(key: str) -> bool:
+            return key not in needed and key.rpartition("/")[0] not in stays
+
+        return (yield from some_names(f"{self.cell}/", is_rubbish, most))
 
     def sweep(self, rubbish: list[str], may_delete: Callable[[float], bool]) -> Steps[int]:
-        """Delete these, and take them off the list. Raises Unanswered, as `trim`."""
+        """Delete these, and return how many are deleted. Raises Unanswered, as `trim`."""
         deleted = 0
-        while rubbish and may_delete((yield from now())):
-            page = rubbish[-PAGE:]
+        while deleted < len(rubbish) and may_delete((yield from now())):
+            page = rubbish[deleted : deleted + PAGE]
             yield from delete(*page)
-            del rubbish[-PAGE:]
             deleted += len(page)
         return deleted

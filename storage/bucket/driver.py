@@ -12,14 +12,28 @@ environment, like those of the cold tier. No text from the store is passed on.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from storage.bucket import limits
 from storage.bucket.limits import TIMEOUT_S
 from storage.bucket.reasons import lacks_bucket, reason
-from storage.bucket.requests import Create, Delete, Get, GetMany, GetRange, Names, Put, Request, Stat, Unanswered, Wait
+from storage.bucket.requests import (
+    Create,
+    Delete,
+    Get,
+    GetMany,
+    GetRange,
+    Names,
+    Put,
+    Request,
+    SomeNames,
+    Stat,
+    Unanswered,
+    Wait,
+)
 from storage.bucket.times import RequestTimes
 from storage.platform import Clock
 
@@ -31,6 +45,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 CONNECT_TIMEOUT_S: Final = 2.0
+#: The names of a listing that are held at a time: as many as stores answer with at a time.
+_PAGE: Final = 1000
 #: The requests of one `GetMany` at a time, over all callers.
 AT_ONCE: Final = 16
 
@@ -50,7 +66,9 @@ class Bucket(Protocol):
 
     def stored_at(self, key: str) -> float | None: ...
 
-    def names(self, prefix: str) -> list[str]: ...
+    def names(self, prefix: str) -> Iterable[str]:
+        """Those of a page of the listing at a time; Unanswered may also be raised between two of them."""
+        ...
 
 
 class Driver:
@@ -114,7 +132,9 @@ class Driver:
             case Stat(key):
                 return self._timed("stat", lambda: self.bucket.stored_at(key))
             case Names(prefix):
-                return self._timed("names", lambda: self.bucket.names(prefix))
+                return self._timed("names", lambda: list(self.bucket.names(prefix)))
+            case SomeNames(prefix, wanted, most):
+                return self._timed("names", lambda: list(islice(filter(wanted, self.bucket.names(prefix)), most)))
 
     def _get_or_error(self, key: str) -> bytes | Unanswered | None:
         try:
@@ -210,14 +230,16 @@ class RemoteBucket:
         except Exception as error:
             raise _unanswered(error) from None
 
-    def names(self, prefix: str) -> list[str]:
+    def names(self, prefix: str) -> Iterator[str]:
         folder, _, start = prefix.rpartition("/")
         try:
-            stream = self._remote.list(folder or None)  # pyright: ignore[reportUnknownMemberType]
-            found = [entry["path"] for page in stream for entry in page]
+            pages = self._remote.list(folder or None, chunk_size=_PAGE)  # pyright: ignore[reportUnknownMemberType]
+            for page in pages:
+                for key in (entry["path"] for entry in page):
+                    if key.rpartition("/")[2].startswith(start):
+                        yield key
         except Exception as error:
             raise _unanswered(error) from None
-        return [key for key in found if key.rpartition("/")[2].startswith(start)] if start else found
 
 
 def open_bucket(scheme: str, bucket: str, prefix: str | None, timeout_s: float = TIMEOUT_S) -> RemoteBucket:

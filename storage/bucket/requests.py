@@ -5,7 +5,7 @@
     Put      an object that replaces another: signs of life only
     Delete   objects; missing ones are fine
     Stat     when an object was stored last, by the store's clock
-    Names    what a listing shows
+    Names    what a listing shows, or some of it (`SomeNames`)
     Wait     this many seconds, and returns the time after them
 
 Each part of the protocol is a generator that yields these requests and is sent the answers (`Steps`). So it has no
@@ -18,7 +18,7 @@ carried out later. Source: docs/reference/bucket.md.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 T = TypeVar("T")
@@ -70,11 +70,19 @@ class Names(NamedTuple):
     prefix: str
 
 
+class SomeNames(NamedTuple):
+    """The first `most` of the names that are `wanted`. The others are not held in memory."""
+
+    prefix: str
+    wanted: Callable[[str], bool]
+    most: int
+
+
 class Wait(NamedTuple):
     seconds: float
 
 
-Request: TypeAlias = Create | Get | GetMany | GetRange | Put | Delete | Stat | Names | Wait
+Request: TypeAlias = Create | Get | GetMany | GetRange | Put | Delete | Stat | Names | SomeNames | Wait
 Steps: TypeAlias = Generator[Request, Any, T]
 
 
@@ -104,6 +112,11 @@ def delete(*keys: str) -> Steps[None]:
 def names(prefix: str) -> Steps[list[str]]:
     """Keys that begin with `prefix`, in any order. Some may be missing, and some may have been deleted."""
     return (yield Names(prefix))
+
+
+def some_names(prefix: str, wanted: Callable[[str], bool], most: int) -> Steps[list[str]]:
+    """As `names`."""
+    return (yield SomeNames(prefix, wanted, most))
 
 
 def wait(seconds: float) -> Steps[None]:

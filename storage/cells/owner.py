@@ -104,8 +104,10 @@ BASE_UNITS: Final = 200_000
 LOOK_S: Final = 0.25
 #: Slots are created at most this often, if `Options.put_interval_ms` says nothing else.
 PUT_INTERVAL_MS: Final = 100
-#: Objects that nothing leads to are looked for this often, and deleted so many at a time.
+#: Objects that nothing leads to are looked for this often, and so many are deleted at a time. If there are more, it is
+#: looked again after a minute: a listing may be late.
 SWEEP_S: Final = 86_400.0
+SWEEP_AGAIN_S: Final = 60.0
 SWEEP_PAGE: Final = 1000
 #: How often a slot is read back, and the clock compared.
 CHECK_S: Final = 60.0
@@ -639,21 +641,23 @@ class CellOwner:
             self.deleted += await asyncio.to_thread(self._driver.run, self._trimmer.trim(self._time.is_open))
 
     async def _sweep_when_due(self) -> None:
-        if self._clock.monotonic_ns() >= self._next_sweep_ns and await self.sweep():
-            self._next_sweep_ns = self._clock.monotonic_ns() + int(SWEEP_S * 1e9)
+        if self._clock.monotonic_ns() >= self._next_sweep_ns:
+            await self.sweep()
 
     async def sweep(self) -> bool:
-        """Look for objects that nothing leads to, and delete them, as far as the owner's time allows. False: this
-        process has to put a base first, or another one after one whose outcome is not known. Raises Unanswered."""
+        """Look for objects that nothing leads to, and delete a page of them, as far as the owner's time allows. False:
+        nothing was looked for: its time is over, or this process has to put a base first, or another one after one
+        whose outcome is not known. Raises Unanswered."""
         async with self._basing, self._trimming:
-            if not self.bases or self._trimmer.is_unsure:
+            if not self.bases or self._trimmer.is_unsure or not self.may_answer():
                 return False
             self._stored.clear()  # they are rubbish now
-            rubbish = await asyncio.to_thread(self._driver.run, self._trimmer.rubbish())
-        while rubbish and self.may_answer():
-            page, rubbish = rubbish[:SWEEP_PAGE], rubbish[SWEEP_PAGE:]
-            async with self._trimming:
-                self.swept += await asyncio.to_thread(self._driver.run, self._trimmer.sweep(page, self._time.is_open))
+            rubbish = await asyncio.to_thread(self._driver.run, self._trimmer.rubbish(SWEEP_PAGE))
+        async with self._trimming:
+            deleted = await asyncio.to_thread(self._driver.run, self._trimmer.sweep(rubbish, self._time.is_open))
+        self.swept += deleted
+        again_s = SWEEP_S if deleted == len(rubbish) < SWEEP_PAGE else SWEEP_AGAIN_S
+        self._next_sweep_ns = self._clock.monotonic_ns() + int(again_s * 1e9)
         return True
 
     @property

@@ -40,7 +40,7 @@ class TellingBucket:
         return self._asked(lambda: self._bucket.stored_at(key))
 
     def names(self, prefix: str) -> list[str]:
-        return self._asked(lambda: self._bucket.names(prefix))
+        return self._asked(lambda: list(self._bucket.names(prefix)))
 
     def _asked(self, request: Callable[[], T]) -> T:
         try:

@@ -25,7 +25,7 @@ def store(go: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
 
 def test_the_probe_accepts_the_store_and_nothing_is_left(store: None) -> None:
     probe(lambda: open_bucket("gs", BUCKET, "probed"), "probe", "01" * 16)
-    assert open_bucket("gs", BUCKET, "probed").names("probe/") == []
+    assert list(open_bucket("gs", BUCKET, "probed").names("probe/")) == []
 
 
 def test_the_emulator_alone_is_refused(go: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

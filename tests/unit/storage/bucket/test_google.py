@@ -128,7 +128,7 @@ def test_the_bytes_of_the_object_say_that_another_process_owns_the_cell(
 
 def test_a_missing_bucket_is_not_a_missing_object(server: Server, bucket: Bucket) -> None:
     server.answers = [NO_BUCKET]
-    for call in (lambda: bucket.get("a"), lambda: bucket.create("a", b"x"), lambda: bucket.names("a/")):
+    for call in (lambda: bucket.get("a"), lambda: bucket.create("a", b"x"), lambda: list(bucket.names("a/"))):
         with pytest.raises(Unanswered, match="there is no bucket of that name"):
             call()
     server.answers = [NO_OBJECT]
@@ -157,7 +157,7 @@ def test_a_refusal_shows_neither_the_key_nor_what_was_signed_with_it(
         else:
             monkeypatch.setenv("GOOGLE_SERVICE_ACCOUNT_KEY", account(key))
         bucket = open_bucket("gs", "bucket", None, timeout_s=20)
-        for call in (lambda: bucket.create("a", b"x"), lambda: bucket.get("a"), lambda: bucket.names("a/")):
+        for call in (lambda: bucket.create("a", b"x"), lambda: bucket.get("a"), lambda: list(bucket.names("a/"))):
             with pytest.raises(Unanswered) as caught:
                 call()
             # The whole text: the server has repeated the header with the signed token.

@@ -8,7 +8,7 @@ import gc
 import itertools
 import json
 import shutil
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -88,7 +88,7 @@ class Line:
     def delete(self, keys: Sequence[str]) -> None:
         self._through().delete(keys)
 
-    def names(self, prefix: str) -> list[str]:
+    def names(self, prefix: str) -> Iterable[str]:
         return self._through().names(prefix)
 
 
@@ -144,9 +144,9 @@ async def test_the_next_owner_deletes_the_signs_of_those_before_it(
     for _ in range(2):
         killed = await taken(bucket, tmp_path, owners)
         await killed.abandon()
-    assert bucket.names("nodes/")
+    assert list(bucket.names("nodes/"))
     await taken(bucket, tmp_path, owners)
-    await until(lambda: len(bucket.names("nodes/")) == 1)
+    await until(lambda: len(list(bucket.names("nodes/"))) == 1)
 
 
 async def test_a_start_that_does_not_wait_leaves_a_living_owner_alone(
@@ -391,6 +391,24 @@ async def test_objects_that_nothing_leads_to_are_deleted_behind_a_base(
     assert not [key for key in bucket.names(f"{CELL}/") if "none" in key or "ee" * 16 in key or "lost" in key]
     await second.abandon()
     assert await contents(await taken(bucket, tmp_path, owners)) == ["kept"] * 40
+
+
+async def test_objects_that_nothing_leads_to_are_deleted_a_page_at_a_time(
+    tmp_path: Path, owners: list[CellOwner], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("storage.cells.owner.SWEEP_PAGE", 2)
+    monkeypatch.setattr("storage.cells.owner.SWEEP_AGAIN_S", 0.01)
+    bucket = MemoryBucket()
+    begin(bucket, CELL, Candidate("init", "00" * 16))
+    owner = await taken(bucket, tmp_path, owners)
+    rubbish = [f"{CELL}/segments/none.{number}" for number in range(5)]
+    for key in rubbish:
+        bucket.create(key, b"of a base that was not completed")
+    await owner.put_base()
+    assert await owner.sweep()
+    assert (owner.swept, len([*bucket.names(f"{CELL}/segments/none")])) == (2, 3)
+    await until(lambda: owner.swept == 5)  # by itself
+    assert not [*bucket.names(f"{CELL}/segments/none")]
 
 
 class Forgetful(MemoryBucket):

@@ -10,7 +10,7 @@ import pytest
 from storage.bucket.base import Manifest, put_base, put_object
 from storage.bucket.driver import Driver, open_bucket
 from storage.bucket.probe import probe
-from storage.bucket.requests import Unanswered
+from storage.bucket.requests import Unanswered, some_names
 from storage.bucket.slots import Fenced, Slots
 from storage.bucket.takeover import Candidate, Taken, begin_cell, take_over
 from storage.platform.clock import SystemClock
@@ -101,7 +101,23 @@ def test_of_processes_that_want_a_cell_at_the_same_time_one_gets_it(driver: Driv
 
 def test_an_s3_server_passes_the_probe_and_nothing_is_left(driver: Driver) -> None:
     probe(lambda: open_bucket("s3", BUCKET, "clusters/one"), "probe", "aa" * 16)
-    assert open_bucket("s3", BUCKET, "clusters/one").names("probe/") == []
+    assert list(open_bucket("s3", BUCKET, "clusters/one").names("probe/")) == []
+
+
+def test_a_listing_is_read_only_as_far_as_names_are_wanted(driver: Driver) -> None:
+    wanted = [f"many/{number}-wanted" for number in range(6)]
+    for key in (*wanted, *(f"many/{number}-other" for number in range(6))):
+        driver.bucket.create(key, b"")
+    asked: list[str] = []
+
+    def is_wanted(key: str) -> bool:
+        asked.append(key)
+        return key.endswith("wanted")
+
+    found = driver.run(some_names("many/", is_wanted, 2))
+    assert set(found) < set(wanted)
+    assert (len(found), len(asked) < 12) == (2, True)
+    assert sorted(driver.run(some_names("many/", is_wanted, 100))) == wanted
 
 
 @pytest.mark.parametrize("server", [EchoingServer, BrokenServer])
@@ -111,7 +127,7 @@ def test_an_error_of_the_store_is_unanswered_and_shows_no_credential(
     with answering(server) as endpoint:
         credentials(monkeypatch, endpoint)
         bucket = open_bucket("s3", BUCKET, None, timeout_s=5)
-        for call in (lambda: bucket.create("a", b"x"), lambda: bucket.get("a"), lambda: bucket.names("a/")):
+        for call in (lambda: bucket.create("a", b"x"), lambda: bucket.get("a"), lambda: list(bucket.names("a/"))):
             with pytest.raises(Unanswered) as caught:
                 call()
             assert SECRET not in repr(caught.value)
