@@ -290,7 +290,7 @@ class Taking:
 
     def _copy_some(self, parts: list[Part]) -> None:
         for part in parts:
-            with self._local(part):
+            with self._errors_are_damage(part):
                 idx = self._index(part)
             self._target.add_bytes(files.idx_path(part.id), idx)
             if part.cold:
@@ -302,12 +302,12 @@ class Taking:
             elif part.cold:
                 self._share(part, idx, self._open_cold(part))
             elif part.state.sealed:
-                with self._local(part):
+                with self._errors_are_damage(part):
                     data = self._open_hot(part)
                 self._share(part, idx, data)
             else:
                 # After the last entry there may be bytes that no mark covers, or that are being appended now.
-                with self._local(part):
+                with self._errors_are_damage(part):
                     file = self._open(files.data_path(part.id))
                 with closing(file):
                     self._target.add_data(part.id, idx, file, idx_entry.unpack(idx, part.seqs - 1).end)
@@ -324,8 +324,9 @@ class Taking:
         return idx
 
     @contextmanager
-    def _local(self, part: Part) -> Generator[None]:
-        """Local files of a pinned segment are opened or read. They are there, unless a full disk has ended the pins."""
+    def _errors_are_damage(self, part: Part) -> Generator[None]:
+        """Local files of a pinned segment are opened or read here. What is wrong with them is damage, unless a full
+        disk has ended the pins: then they may be gone."""
         try:
             yield
         except (IndexDamaged, OSError) as error:

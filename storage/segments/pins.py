@@ -23,7 +23,6 @@ class Pins:
 
     def begin(self) -> None:
         """From now on the log is not trimmed."""
-        self._broken = False
         self._full_before = self._full()
         self._log = True
 
@@ -38,8 +37,8 @@ class Pins:
         self._log = False
 
     def end(self) -> None:
-        """Release everything."""
-        self._log = False
+        """Release everything, also what a full disk has broken: the next backup begins with pins of its own."""
+        self._log = self._broken = False
         self._segments.clear()
 
     def holds_log(self) -> bool:

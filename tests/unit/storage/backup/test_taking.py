@@ -339,6 +339,12 @@ async def test_a_full_disk_during_a_backup_ends_the_backup(rig: Rig) -> None:
     with pytest.raises(BackupFailed, match="full"):
         await rig.back_up(at_instant=fill_up)
     assert not [path for path in rig.files() if "/manifest-" in path]
+    for shard in rig.engine.shards:
+        shard.log.full = False
+    await rig.fill(count=3)
+    await rig.mark_flushed()
+    await rig.back_up()  # with room again, the next one is whole
+    assert differences(await rig.seen(), await rig.found()) == []
 
 
 async def test_a_full_backup_disk_fails_the_backup_only(rig: Rig) -> None:

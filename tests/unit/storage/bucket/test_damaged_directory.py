@@ -13,13 +13,13 @@ import pytest
 from structlog.testing import capture_logs
 
 from storage import Durability, ReadQuery, TagMatch, TopicConfig
-from storage.backup import BackupFailed, Damage, DirectoryDamaged
+from storage.backup import BackupFailed, Damage, DirectoryDamaged, taking
 from storage.backup.bases import damaged_seqs
 from storage.bucket import Candidate
 from storage.cells.owner import CellOwner, State, begin
 from storage.format import Entries, idx_entry, segment_frame
 from storage.platform.unsynced import UnsyncedFile
-from storage.segments import SegmentId
+from storage.segments import SegmentId, names
 from tests.support.memory_bucket import MemoryBucket
 from tests.unit.storage.bucket.test_owner import (
     CELL,
@@ -200,6 +200,29 @@ async def test_a_file_that_is_missing_is_damage(
     data_files(first)[segment].with_suffix(suffix).unlink()
     assert await is_refused(first, bucket) == [(20 * segment + 1, 20 * segment + 1, 0, False)]
     assert await contents(await taken(bucket, tmp_path, owners, LOCAL, QUICK)) == [*range(RECORDS)]
+
+
+async def test_a_file_that_was_deleted_because_the_disk_is_full_is_no_damage(
+    bucket: MemoryBucket, tmp_path: Path, owners: list[CellOwner], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = await taken(bucket, tmp_path, owners, LOCAL, QUICK)
+    await filled(first)
+    path, open_data = str(data_files(first)[0]), taking.open_data
+
+    def is_deleted_before(fs: Any, root: str, id: SegmentId) -> Any:
+        if names.path(root, id, names.DATA) == path:
+            if first.engine.backups.pins.holds(id):
+                monkeypatch.setattr(first.engine.shards[0].log, "full", True)
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        return open_data(fs, root, id)
+
+    monkeypatch.setattr(taking, "open_data", is_deleted_before)
+    with capture_logs() as logs, pytest.raises((BackupFailed, OSError)):
+        await first.put_base()
+    assert (first.state, events(logs)) == (State.OWNER, [])
+    monkeypatch.undo()
+    await first.put_base()
+    assert await contents(first) == [*range(RECORDS)]
 
 
 @pytest.mark.parametrize("segment", [0, 2])
