@@ -7,7 +7,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from heapq import heappop, heappush
 
+import structlog
+
 from storage.platform import Clock
+
+_log = structlog.get_logger("storage")
 
 
 class Alarms:
@@ -60,12 +64,13 @@ class Alarms:
             if self.times.get(key) == at:
                 del self.times[key]
                 due.append(key)
-        try:
-            for key in due:
+        for key in due:
+            try:
                 self._ring(key)
-        finally:  # a callback that fails must not stop the others
-            if self._sleeper is None:
-                self._sleep()
+            except Exception:  # it must not stop the others
+                _log.exception("alarm_failed", topic_id=key)
+        if self._sleeper is None:
+            self._sleep()
 
     async def stop(self) -> None:
         """Cancel all timers."""

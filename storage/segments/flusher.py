@@ -203,7 +203,7 @@ class Flusher:
         try:
             if lengths := await self._write(log, run):
                 flushed.append((log, run[: len(lengths)], lengths))
-        except OSError as error:  # of this log alone; the next round tries it again
+        except (SegmentError, OSError, ValueError) as error:  # of this log alone; the next round tries it again
             self.failures += 1
             _log.warning("flush_failed", topic_id=log.topic_id, error=str(error))
 

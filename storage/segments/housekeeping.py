@@ -8,6 +8,7 @@ Source: docs/reference/format.md#segments.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from contextlib import closing
 from typing import Protocol
@@ -34,6 +35,8 @@ _log = structlog.get_logger("storage")
 _PACK_MS = 250
 #: After packing has failed, for example for want of space, nothing is packed for this long.
 _PACK_AGAIN_MS = 60_000
+#: After these errors no other segment can be rewritten either.
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 #: Most damaged records that one log event names.
 _SEQS_LOGGED = 20
 
@@ -78,6 +81,7 @@ class Housekeeping:
         """One round. Raises StorageError, OSError, SegmentError; the next round tries again."""
         logs = self._logs
         self._pack_until_ms = logs.monotonic_ms() + _PACK_MS
+        failure: Exception | None = None
         async for topic in in_slices(list(logs.catalog.topics.values()), logs.clock):
             least = self._pack_bytes(topic)
             for log in topic.logs:
@@ -85,9 +89,16 @@ class Housekeeping:
                 if due and logs.shards[log.shard].log.failed is None:
                     for segment in due:
                         if not self._segments.pausing and self._has_waited(log, segment):
-                            await self._keep(topic, log, segment)
+                            try:
+                                await self._keep(topic, log, segment)
+                            except (SegmentError, OSError) as error:
+                                if isinstance(error, OSError) and error.errno in _NO_ROOM:
+                                    raise
+                                failure = failure or error  # of this segment alone: it must not block the others
         await self._remove_retired()
         await self._remove_folders()
+        if failure is not None:
+            raise failure
 
     def _has_waited(self, log: Log, segment: Segment) -> bool:
         """Whether it is time to flag or rewrite. Segments of a queue are soon dropped as a whole: waiting saves work.

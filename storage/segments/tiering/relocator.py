@@ -135,11 +135,14 @@ class Relocator:
                 used = any(_has_cold(topic) for topic in self._logs.catalog.topics.values())
                 await self._run(objects.mark_used, used)
             self._present = await self._take_stock(objects)
-        await self._remove_hot_data()
-        if objects is not None:
-            await self._remove_logs(objects)
         failure: Exception | None = None
         trouble = 0
+        try:
+            await self._remove_hot_data()
+            if objects is not None:
+                await self._remove_logs(objects)
+        except (StorageError, OSError) as error:  # what cannot be removed must not keep others from moving
+            failure = error
         # Logs that failed go last, so that they do not block the others.
         for topic in sorted(await self._due(), key=lambda topic: topic.topic_id in self._troubled):
             if self._stopping or trouble >= _MAX_TROUBLE:
