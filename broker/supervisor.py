@@ -90,9 +90,15 @@ class Child:
         loop = asyncio.get_running_loop()
         while not self._stopping:
             self._began = loop.time()
-            self.process = await asyncio.create_subprocess_exec(
-                *self._command, env=self._environment, pass_fds=self._sockets
-            )
+            try:
+                self.process = await asyncio.create_subprocess_exec(
+                    *self._command, env=self._environment, pass_fds=self._sockets
+                )
+            except OSError as error:  # no memory, or too many processes: perhaps not for long
+                waited_s = backoff_after(waited_s, 0.0)
+                _log.error("process_not_started", process=self.name, error=str(error), again_in_s=waited_s)
+                await asyncio.sleep(waited_s)
+                continue
             if self._stopping:
                 self.signal(signal.SIGTERM)
             code = await self.process.wait()

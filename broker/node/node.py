@@ -145,6 +145,8 @@ class Node:
         self._stop, self._hurry = asyncio.Event(), asyncio.Event()
         self._code = ExitCode.OK
         self._cells: dict[int, CellProcess] = {}
+        #: Cells whose process is being started.
+        self._starting: set[int] = set()
         #: Of cells whose process ended by itself: the last wait, and the time before which none is started.
         self._waits: dict[int, tuple[float, float]] = {}
         self._restarts: dict[str, int] = {}
@@ -532,6 +534,21 @@ class Node:
         return None if read_standing(Path(self._role.run), each.cell, each.nonce) else Why.NOT_STARTED
 
     async def _start_cell(self, cell: int) -> None:
+        """Start a process for the cell, unless there is one, or one is being started."""
+        if cell in self._cells or cell in self._starting:
+            return
+        self._starting.add(cell)
+        try:
+            await self._start_process(cell)
+        except OSError as error:  # no memory, or too many processes: perhaps not for long
+            now = asyncio.get_running_loop().time()
+            waited_s = backoff_after(self._waits.get(cell, (0.0, 0.0))[0], 0.0)
+            self._waits[cell] = waited_s, now + waited_s
+            _log.error("process_not_started", process=f"cell-{cell:02d}", error=str(error), again_in_s=waited_s)
+        finally:
+            self._starting.discard(cell)
+
+    async def _start_process(self, cell: int) -> None:
         http, kafka = self._ports[cell]
         role = msgspec.structs.replace(
             self._role,

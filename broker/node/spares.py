@@ -46,16 +46,21 @@ class Spares:
         while len(self._waiting) > wanted:
             await self._end(*self._waiting.pop())
         if len(self._waiting) < wanted:
-            await self._start()
+            with suppress(OSError):  # no memory, or too many processes: it is tried again
+                await self._start()
 
     async def _start(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", module_name("broker"), "--spare", str(theirs.fileno())),
-                env=self._environment,
-                pass_fds=(theirs.fileno(),),
-            )
+        try:
+            with theirs:
+                process = await asyncio.create_subprocess_exec(
+                    *(sys.executable, "-m", module_name("broker"), "--spare", str(theirs.fileno())),
+                    env=self._environment,
+                    pass_fds=(theirs.fileno(),),
+                )
+        except BaseException:
+            ours.close()
+            raise
         self._waiting.append((process, ours))
 
     def take(self, role: Role) -> asyncio.subprocess.Process | None:

@@ -51,6 +51,11 @@ LOGGED: Final = (
     # -- cells -------------------------------------------------------------------------------------------------------
     Event("cells_ready", "info", "url cells set_id", "Every cell of the set has recovered and serves requests.", _NONE),
     Event(
+        "process_not_started", "error", "process error again_in_s",
+        "A process could not be started, for want of memory or of process numbers. It is tried again.",
+        "Give the machine more memory, or allow more processes (`pids.max`, `ulimit -u`).",
+    ),
+    Event(
         "process_ended", "error", "process exit_code again_in_s",
         "A process of the set has ended and is restarted. A cell recovers as after a crash, with all acknowledged "
         "writes.",
