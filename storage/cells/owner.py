@@ -48,6 +48,7 @@ from storage.bucket import (
     Bucket,
     Candidate,
     ClockWrong,
+    DamagedSlot,
     Driver,
     Fenced,
     GivenUp,
@@ -172,6 +173,9 @@ class CellOwner:
         #: (slot, file and offset of its body) behind the redo slot of the newest base, and their bytes.
         self._behind: list[tuple[int, tuple[int, int]]] = []
         self._behind_bytes = 0
+        #: Data slots since the newest base; before this process has put one, those behind it. What the next base cannot
+        #: leave behind does not count: a log that cannot be flushed keeps the redo slot where it is.
+        self._new_slots = 0
         #: `_units` as of the newest base.
         self._units_before = 0
         self._directory = LocalDirectory(root, cell, candidate.nonce, self._clock)
@@ -371,6 +375,7 @@ class CellOwner:
         self._trimmer = Trimmer(self._cell, taken.base)
         self._behind = [(slot.number, (slot.file, slot.offset)) for slot in taken.log]
         self._behind_bytes = sum(len(slot.body) for slot in taken.log)
+        self._new_slots = len(self._behind)
 
     # -- slots: on the thread of the log's writer ----------------------------------------------------------------------
 
@@ -384,12 +389,13 @@ class CellOwner:
     def _append(self, body: Body) -> None:
         try:
             number = self._driver.run(self._slots.append(body.file, body.offset, body.data))
-        except (Fenced, GivenUp, Unanswered) as error:
+        except (Fenced, GivenUp, Unanswered, DamagedSlot) as error:
             self._lose(error)
             raise OSError(errno.EIO, str(error)) from error
         with self._facts_lock:
             self._behind.append((number, (body.file, body.offset)))
             self._behind_bytes += len(body.data)
+            self._new_slots += 1
             self.slot_bytes += len(body.data)
             self._known_end = number + 1
 
@@ -434,7 +440,7 @@ class CellOwner:
             return
         try:
             sent_at = self._driver.run(self._slots.seal_again())
-        except (Fenced, GivenUp, Unanswered) as error:
+        except (Fenced, GivenUp, Unanswered, DamagedSlot) as error:
             self._lose(error)
             raise OSError(errno.EIO, str(error)) from error
         with self._facts_lock:
@@ -448,7 +454,10 @@ class CellOwner:
     async def _keep_checking(self) -> None:
         while True:
             await self._clock.sleep(CHECK_S)
-            await self.check()
+            try:
+                await self.check()
+            except Exception as error:  # for example, no thread can be started
+                _log.warning("check_failed", cell=self._cell, exc_info=error)
 
     async def _open_tier(self) -> None:
         """Let segments become cold, if that is wanted, once the cluster is finalized for it: programs that read only
@@ -504,13 +513,16 @@ class CellOwner:
                 await self._sweep_when_due()
             except DirectoryDamaged:
                 return  # the process ends
-            except (StorageError, Unanswered, BaseTaken, BaseMissing, OSError) as error:
-                _log.warning("base_failed", cell=self._cell, error=type(error).__name__)
+            except Exception as error:  # also one that nobody expects, such as MemoryError: bases must go on
+                expected = isinstance(error, StorageError | Unanswered | BaseTaken | BaseMissing | OSError)
+                _log.warning(
+                    "base_failed", cell=self._cell, error=type(error).__name__, exc_info=None if expected else error
+                )
                 await self._clock.sleep(1.0)
 
     def _is_base_due(self) -> bool:
         return (
-            len(self._behind) >= BASE_SLOTS
+            self._new_slots >= BASE_SLOTS
             or self._behind_bytes >= BASE_BYTES
             or self._units - self._units_before >= BASE_UNITS
         )
@@ -539,7 +551,7 @@ class CellOwner:
     async def _put_one(self, *, clean: bool) -> Base:
         """`clean`: the engine stops, and writes no frame any more."""
         self._attempts += 1
-        attempt, units = self._attempts, self._units
+        attempt, units, slots = self._attempts, self._units, self._new_slots
         name = f"{self._slots.seal.nonce}-{attempt}"
         made: list[BaseTarget] = []
 
@@ -592,6 +604,7 @@ class CellOwner:
             self._base = base
             self._behind = [each for each in self._behind if each[0] >= redo]
             self._behind_bytes = 0
+            self._new_slots -= slots
         self._units_before = units
         self._stored.clear()
         self.bases += 1

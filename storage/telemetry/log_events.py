@@ -159,7 +159,8 @@ LOGGED: Final = (
     Event(
         "flush_failed", "warning", "topic_id error",
         "Records of a topic could not be moved to segments. They stay in the log, and the flush is retried.",
-        "Check disk space and file descriptors (`ulimit -n`): the log grows until flushing works again.",
+        "Check disk space and file descriptors (`ulimit -n`), and whether the topic is damaged: the log grows until "
+        "flushing works again.",
     ),
     Event(
         "segment_broken", "error", "topic_id error",
@@ -289,6 +290,8 @@ LOGGED: Final = (
         "The backup is complete, but files of older backups could not be removed. The next backup tries again.",
         "Check the permissions and the disk of the backup directory.",
     ),
+    Event("alarm_failed", "error", "topic_id", "A timer of a queue raised an error.", _REPORT),
+    Event("check_failed", "warning", "cell", "A check of a cell in a bucket failed; it is repeated.", _REPORT),
     Event(
         "base_failed", "warning", "cell error",
         "A base of a cell in a bucket could not be stored, or the objects that it supersedes could not be deleted. "
