@@ -81,7 +81,8 @@ class Broker(Endpoint):
         self.backups = BackupJobs(engine, settings.backup_dir)
         #: One scrape is made at a time.
         self.scraping = asyncio.Lock()
-        self.kafka_offsets = Offsets(engine) if cells is None else CellOffsets(engine, cells)
+        self.kafka_described = Described()
+        self.kafka_offsets = Offsets(engine) if cells is None else CellOffsets(engine, cells, self.kafka_described)
         self.kafka_groups = _groups(engine, self.kafka_offsets, settings, cells)
         #: One large list is made at a time.
         self.kafka_lists = asyncio.Lock()
@@ -90,7 +91,6 @@ class Broker(Endpoint):
             Shares(engine, max_members=most) if cells is None else CellShares(engine, cells, max_members=most)
         )
         self.kafka_codecs = Codecs(engine)
-        self.kafka_described = Described()
         self.kafka_packed = Packed(Heavy())
         self.kafka_metrics = KafkaMetrics(self.kafka_groups, self.kafka_packed)
         self.proxy = Instances(

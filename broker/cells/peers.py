@@ -206,6 +206,8 @@ class _Peer:
         self._writer: asyncio.StreamWriter | None = None
         self._reading: asyncio.Task[None] | None = None
         self._connecting = asyncio.Lock()
+        #: The attempts to connect so far: calls that waited for one share its failure.
+        self._attempts = 0
         #: Calls on the current connection that have no answer yet.
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._next = 0
@@ -241,15 +243,19 @@ class _Peer:
         return self._owners is not None and self._owners.is_elsewhere(self._cell) != self._is_relayed
 
     async def _connect(self) -> asyncio.StreamWriter:
+        before = self._attempts
         async with self._connecting:
             if self._writer is not None and not self._writer.is_closing():
                 if not self._has_moved():
                     return self._writer
                 self._writer.transport.abort()
+            elif self._attempts > before:
+                raise PeerUnavailable(self._cell, "none")
             try:
                 async with asyncio.timeout(CONNECT_S):
                     reader, writer = await self._open()
             except (OSError, TimeoutError):
+                self._attempts += 1
                 raise PeerUnavailable(self._cell, "none") from None
             self._writer, self._waiting = writer, {}
             reading = self._read(reader, writer, self._waiting)

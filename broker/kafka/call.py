@@ -132,14 +132,15 @@ def decoded(
     handle: Callable[[Call, Q], Awaitable[R]],
     *,
     lists: Callable[[Q], bool] | None = None,
+    before: Callable[[Call, Q], Awaitable[None]] | None = None,
     room: Callable[[R, int], int] | None = None,
 ) -> Handler:
     """Make a handler of raw bodies from a handler of messages. It raises Malformed for an invalid body.
 
-    `lists`: whether a request asks for a large list. One of those is handled at a time, since it takes memory until it
-    is encoded, which is done on a thread; its handler must not wait for other clients. Large requests are decoded on a
-    thread, also one at a time: two would leave the loop a third of a processor. `room`: the bytes by which an answer in
-    that version is padded.
+    `before`: what a request for a large list waits for, without delaying others. `lists`: whether a request asks for a
+    large list. One of those is handled at a time, since it takes memory until it is encoded, which is done on a thread;
+    its handler must not wait for other clients. Large requests are decoded on a thread, also one at a time: two would
+    leave the loop a third of a processor. `room`: the bytes by which an answer in that version is padded.
     """
 
     async def handler(call: Call, body: memoryview) -> Answer:
@@ -150,6 +151,8 @@ def decoded(
         else:
             request = decode(kind, call.version, body)
         if lists is not None and lists(request):
+            if before is not None:
+                await before(call, request)
             async with one_at_a_time:
                 answer = await handle(call, request)
                 written = await asyncio.to_thread(encode, answer, call.version, call.errors)

@@ -99,6 +99,10 @@ async def recalled(cells: Cells, names: Iterable[str]) -> dict[str, Shape]:
         for name, each in zip(asked, answer, strict=False):
             if each is not None:
                 shape = msgspec.convert(each, Shape)
-                # The ids of topics grow, and so do their partitions.
-                found[name] = max(found.get(name, shape), shape, key=lambda one: (one.topic_id, len(one.cells)))
+                found[name] = newest((found.get(name, shape), shape)) or shape
     return found
+
+
+def newest(shapes: Iterable[Shape]) -> Shape | None:
+    """The one that was told last: the ids of topics grow, and so do their partitions. None: there is none."""
+    return max(shapes, key=lambda one: (one.topic_id, len(one.cells)), default=None)

@@ -23,10 +23,14 @@ from broker.kafka.messages.configs import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
-from broker.kafka.spread import from_all, passable
+from broker.kafka.spread import all_there, from_all, passable
 
 #: From this version on, a request names types. Older ones mean client metrics only, which the broker does not collect.
 _TYPES_SINCE: Final = 1
+
+
+async def _wait(call: Call, _: ListConfigResourcesRequest) -> None:
+    await all_there(call)
 
 
 async def resources(call: Call, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
@@ -73,5 +77,5 @@ async def _resources(call: Call, request: ListConfigResourcesRequest) -> ListCon
 
 passable(ApiKey.LIST_CONFIG_RESOURCES, ListConfigResourcesRequest, _resources)
 HANDLERS: Final[dict[int, Handler]] = {
-    ApiKey.LIST_CONFIG_RESOURCES: decoded(ListConfigResourcesRequest, resources, lists=lambda _: True)
+    ApiKey.LIST_CONFIG_RESOURCES: decoded(ListConfigResourcesRequest, resources, lists=lambda _: True, before=_wait)
 }

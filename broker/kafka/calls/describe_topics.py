@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeGuard
 
 from broker.auth import READ
 from broker.content import in_slices
@@ -11,6 +11,7 @@ from broker.kafka import cluster
 from broker.kafka.apis import ApiKey
 from broker.kafka.call import LIST_ITEMS, Call, Handler, decoded
 from broker.kafka.cluster import LEADER_EPOCH
+from broker.kafka.described import Shape, newest, recalled
 from broker.kafka.errors import ErrorCode, code_of
 from broker.kafka.messages.metadata import (
     DescribeTopicPartitionsCursorResponse,
@@ -19,7 +20,7 @@ from broker.kafka.messages.metadata import (
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
-from broker.kafka.spread import from_all, passable
+from broker.kafka.spread import all_there, from_all, from_those_there, passable
 from schemas import is_topic_name
 
 if TYPE_CHECKING:
@@ -31,8 +32,44 @@ MAX_PARTITIONS: Final = 2000
 
 async def describe(call: Call, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
     """Describe the named topics, or all, ordered by name, from the cursor on. The answer has the next cursor."""
-    found = await from_all(call, request, DescribeTopicPartitionsResponse, _describe)
+    if request.topics:
+        found, is_partial = await from_those_there(call, request, DescribeTopicPartitionsResponse, _describe)
+        if is_partial:
+            found.append(await _remembered(call, request, found))
+    else:
+        found = await from_all(call, request, DescribeTopicPartitionsResponse, _describe)
     return found[0] if len(found) == 1 else _merged(found, request)
+
+
+async def _remembered(
+    call: Call, request: DescribeTopicPartitionsRequest, found: Sequence[DescribeTopicPartitionsResponse]
+) -> DescribeTopicPartitionsResponse:
+    """The named topics that no cell has described, as their cells last did. All cells that are there have described
+    theirs up to the first of their cursors."""
+    cells, memory = call.broker.cells, call.broker.kafka_described
+    assert cells is not None
+    after, first = ("", 0) if request.cursor is None else (request.cursor.topic_name, request.cursor.partition_index)
+    cut = min((_position(each.next_cursor) for each in found if each.next_cursor), default=None)
+    told = {topic.name for each in found for topic in each.topics}
+    names = {topic.name for topic in request.topics} - told
+    missing = sorted(name for name in names if after <= name and (cut is None or (name, 0) < cut))
+    others = await recalled(cells, [name for name in missing if is_topic_name(name)])
+    nodes, answer = cluster.nodes(call), DescribeTopicPartitionsResponse()
+    async for name in in_slices(missing):
+        if not cluster.may(call.access, READ, name):
+            topic = DescribeTopicPartitionsResponseTopic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name)
+        elif (shape := newest(each for each in (memory.of(name), others.get(name)) if _has_id(each))) is None:
+            topic = DescribeTopicPartitionsResponseTopic(error_code=ErrorCode.LEADER_NOT_AVAILABLE, name=name)
+        else:
+            begin = max(0, first) if name == after else 0
+            leaders = [(number, cluster.leader_in(cell, nodes)) for number, cell in enumerate(shape.cells)][begin:]
+            topic = _shown(call, name, shape.topic_id, leaders)
+        answer.topics.append(topic)
+    return answer
+
+
+def _has_id(shape: Shape | None) -> TypeGuard[Shape]:
+    return shape is not None and shape.topic_id != cluster.NO_UUID
 
 
 async def _describe(call: Call, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
@@ -86,13 +123,20 @@ def _found(call: Call, name: str) -> Topic | ErrorCode:
 
 def _described(call: Call, topic: Topic, numbers: range) -> DescribeTopicPartitionsResponseTopic:
     nodes = cluster.nodes(call)
+    leaders = [(number, cluster.leader(topic, number, nodes)) for number in numbers]
+    return _shown(call, topic.name, cluster.uuid_of(topic), leaders)
+
+
+def _shown(
+    call: Call, name: str, topic_id: bytes, leaders: Sequence[tuple[int, cluster.Leader]]
+) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
-        name=topic.name,
-        topic_id=cluster.uuid_of(topic),
-        topic_authorized_operations=cluster.topic_operations(call.access, topic.name),
+        name=name,
+        topic_id=topic_id,
+        topic_authorized_operations=cluster.topic_operations(call.access, name),
         partitions=[
             DescribeTopicPartitionsResponsePartition(
-                error_code=(leader := cluster.leader(topic, number, nodes)).error_code,
+                error_code=leader.error_code,
                 partition_index=number,
                 leader_id=leader.node_id,
                 leader_epoch=LEADER_EPOCH,
@@ -100,7 +144,7 @@ def _described(call: Call, topic: Topic, numbers: range) -> DescribeTopicPartiti
                 isr_nodes=[leader.replica],
                 offline_replicas=leader.offline,
             )
-            for number in numbers
+            for number, leader in leaders
         ],
     )
 
@@ -129,6 +173,11 @@ def _merged(
     return answer
 
 
+async def _wait(call: Call, request: DescribeTopicPartitionsRequest) -> None:
+    if not request.topics:
+        await all_there(call)
+
+
 def _position(cursor: DescribeTopicPartitionsCursorResponse) -> tuple[str, int]:
     return cursor.topic_name, cursor.partition_index
 
@@ -139,5 +188,6 @@ HANDLERS: Final[dict[int, Handler]] = {
         DescribeTopicPartitionsRequest,
         describe,
         lists=lambda request: not request.topics or len(request.topics) > LIST_ITEMS,
+        before=_wait,
     )
 }

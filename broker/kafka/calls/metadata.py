@@ -18,7 +18,7 @@ from broker.kafka.apis import ApiKey
 from broker.kafka.call import LIST_ITEMS, Call, Handler, decoded
 from broker.kafka.cluster import LEADER_EPOCH, NO_LEADER
 from broker.kafka.codec import PADDED_VERSION, TOPIC_PADDING
-from broker.kafka.described import Shape, recalled
+from broker.kafka.described import Shape, newest, recalled
 from broker.kafka.errors import ErrorCode, code_of
 from broker.kafka.messages.metadata import (
     DescribeClusterBroker,
@@ -34,7 +34,7 @@ from broker.kafka.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from broker.kafka.spread import from_all, spread
+from broker.kafka.spread import SOON_S, all_there, from_all, spread
 from schemas import is_topic_name
 from storage import TopicConfig
 
@@ -69,8 +69,8 @@ async def metadata(call: Call, request: MetadataRequest) -> MetadataResponse:
     else:
         topics = (await _topics_of_cells(call, request)).topics
         if (cells := call.broker.cells) is not None:
-            unknown = [name async for topic in in_slices(topics) if (name := _unknown(call, topic)) is not None]
-            others = await recalled(cells, unknown) if unknown else {}
+            away = [topic.name async for topic in in_slices(topics) if topic.error_code == _AWAY and topic.name]
+            others = await recalled(cells, away) if away else {}
             topics = [_completed(call, cells, topic, request, others) async for topic in in_slices(topics)]
     operations = MetadataResponse().cluster_authorized_operations
     if request.include_cluster_authorized_operations:
@@ -103,13 +103,6 @@ def _remembered(call: Call, shape: Shape | None) -> Shape | None:
     return None if lacks_id else shape
 
 
-def _unknown(call: Call, topic: MetadataResponseTopic) -> str | None:
-    """The name of a topic whose cell is away, if this cell does not remember it."""
-    if topic.error_code != _AWAY or not topic.name:
-        return None
-    return topic.name if _remembered(call, call.broker.kafka_described.of(topic.name)) is None else None
-
-
 def _completed(
     call: Call, cells: Cells, topic: MetadataResponseTopic, request: MetadataRequest, others: Mapping[str, Shape]
 ) -> MetadataResponseTopic:
@@ -119,7 +112,10 @@ def _completed(
         if name and cells.owner(name) != cells.me:
             memory.note(topic, cells)
         return topic
-    shape = _remembered(call, memory.of(name)) or _remembered(call, others.get(name)) if name else None
+    # Another cell may have been told of it later, after it was made anew, or got more partitions.
+    told = (memory.of(name), others.get(name)) if name else ()
+    known = [each for each in told if each is not None and _remembered(call, each)]
+    shape = newest(known)
     if name is None or shape is None:
         return MetadataResponseTopic(error_code=ErrorCode.LEADER_NOT_AVAILABLE, name=name, topic_id=topic.topic_id)
     if not cluster.may(call.access, READ, name) and not cluster.may(call.access, WRITE, name):
@@ -127,6 +123,11 @@ def _completed(
     nodes = cluster.nodes(call)
     leaders = [cluster.leader_in(cell, nodes) for cell in shape.cells]
     return _shown(call, name, shape.topic_id, leaders, request)
+
+
+async def _wait(call: Call, request: MetadataRequest) -> None:
+    if _wants_all(call, request):
+        await all_there(call)
 
 
 def _wants_all(call: Call, request: MetadataRequest) -> bool:
@@ -161,6 +162,7 @@ _topics_of_cells = spread(
     ),
     into=[("topics", "topics")],
     unavailable=_AWAY,
+    timeout_s=SOON_S,
     patience_s=0,  # later requests of the connection wait for this answer, and clients repeat the request
 )
 
@@ -301,6 +303,7 @@ HANDLERS: Final[dict[int, Handler]] = {
         MetadataRequest,
         metadata,
         lists=lambda request: not request.topics or len(request.topics) > LIST_ITEMS,
+        before=_wait,
         room=_room,
     ),
     ApiKey.DESCRIBE_CLUSTER: decoded(DescribeClusterRequest, describe_cluster),

@@ -134,6 +134,8 @@ async def produce(call: Call, body: memoryview) -> Answer:
         except Exception as error:
             outcomes.refused(number, error)
     if request.acks == NO_ANSWER:
+        if call.errors:
+            call.connection.rejected = True  # as in Kafka: without an answer, only the end of the connection tells
         return None
     return Later(outcomes.coming()) if outcomes.open else outcomes.body()
 

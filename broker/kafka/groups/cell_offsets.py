@@ -20,10 +20,12 @@ from broker.content import in_slices
 from broker.kafka.errors import ErrorCode
 from broker.kafka.groups.offsets import Committed, Offsets, code_of_commit
 from broker.kafka.refusals import Refused
-from broker.kafka.spread import Owners, TopicsElsewhere, ask_others
-from storage import NotMine, TopicNotFound
+from broker.kafka.spread import SOON_S, Owners, TopicsElsewhere, ask_others
+from storage import NotMine, NotReady, TopicNotFound, Unavailable
+from storage.records import address
 
 if TYPE_CHECKING:
+    from broker.kafka.described import Described
     from broker.kafka.node import Cells
     from storage import Engine
 
@@ -41,9 +43,11 @@ MAX_FENCES: Final = 100_000
 class CellOffsets(Offsets):
     """See the module."""
 
-    def __init__(self, engine: Engine, cells: Cells) -> None:
+    def __init__(self, engine: Engine, cells: Cells, described: Described) -> None:
+        """`described`: what other cells last said of their topics."""
         super().__init__(engine)
         self._cells = cells
+        self._described = described
         self._here = Offsets(engine)
         self._fences: OrderedDict[tuple[str, str, int], int] = OrderedDict()
         self._elsewhere = TopicsElsewhere(cells, TOPICS)
@@ -81,15 +85,24 @@ class CellOffsets(Offsets):
                 there: Sequence[Any] = await super().find(group_id, topic, numbers)
             else:
                 try:
-                    there = await self._call(topic, numbers[0], FIND, [group_id, topic, numbers])
+                    there = await self._find_in(group_id, topic, numbers)
                 except TopicNotFound:
                     there = [None] * len(numbers)
             for number, each in zip(numbers, there, strict=True):
                 found[number] = None if each is None else Committed(*each)
         return [found[partition] for partition in partitions]
 
+    async def _find_in(self, group_id: str, topic: str, partitions: list[int]) -> Sequence[Any]:
+        try:
+            return await self._through_topic(topic, partitions[0], FIND, [group_id, topic, partitions])
+        except Unavailable as error:
+            found: list[Any] = []
+            for each in partitions:
+                found += await self._directly(topic, each, FIND, [group_id, topic, [each]], error)
+            return found
+
     async def find_all(self, group_id: str) -> list[Committed]:
-        answers = await ask_others(self._cells, FIND_ALL, group_id)
+        answers = await ask_others(self._cells, FIND_ALL, group_id, timeout_s=SOON_S)
         return sorted([*self.all(group_id), *(Committed(*each) for found in answers for each in found)])
 
     async def delete(self, group_id: str, topic: str, partition: int) -> bool:
@@ -128,9 +141,24 @@ class CellOffsets(Offsets):
 
     async def _call(self, topic: str, partition: int, method: str, argument: Any) -> Any:
         """Call a method of the cell that has a partition, or of the topic's cell, which passes it on."""
+        try:
+            return await self._through_topic(topic, partition, method, argument)
+        except Unavailable as error:
+            return await self._directly(topic, partition, method, argument, error)
+
+    async def _directly(self, topic: str, partition: int, method: str, argument: Any, error: Unavailable) -> Any:
+        """While the topic's cell is away: call the cell that has the partition, as that cell last said. Raises `error`
+        if it is not known, or the call may have been carried out."""
+        shape = self._described.of(topic) if error.outcome == "none" else None
+        if shape is None or not 0 < partition < len(shape.cells) or shape.cells[partition] == self._cells.me:
+            raise error
+        return await self._cells.peers.call(shape.cells[partition], method, argument, timeout_s=SOON_S)
+
+    async def _through_topic(self, topic: str, partition: int, method: str, argument: Any) -> Any:
         if self._cells.owner(topic) == self._cells.me:
-            return await self._cells.peers.call(self._cells.cell_of(topic, partition), method, argument)
-        return await self._owners.call(topic, method, argument)
+            cell = self._cells.cell_of(topic, partition)
+            return await self._cells.peers.call(cell, method, argument, timeout_s=SOON_S)
+        return await self._owners.call(topic, method, argument, timeout_s=SOON_S)
 
     # -- for other cells -----------------------------------------------------------------------------------------------
 
@@ -155,8 +183,8 @@ class CellOffsets(Offsets):
 
     async def _serve_find(self, argument: Any) -> list[Committed | None]:
         group_id, topic, partitions = argument
-        if not all(self._is_here(topic, partition) for partition in partitions):
-            self._is_forwarded(topic, 0)
+        forwarded = [self._is_forwarded(topic, partition) for partition in partitions]  # each is checked
+        if any(forwarded):
             return await self.find(group_id, topic, partitions)
         return await self._here.find(group_id, topic, partitions)
 
@@ -183,9 +211,12 @@ class CellOffsets(Offsets):
         return {group_id: sorted(self._here.topics(group_id))}
 
     def _is_forwarded(self, topic: str, partition: int) -> bool:
-        """Whether another cell has this partition of a topic of this cell. Raises NotMine for topics of other cells."""
+        """Whether another cell has this partition of a topic of this cell. Raises NotMine for topics of other cells,
+        and NotReady for a partition of which that cell has not said yet whether it counts."""
         if self._is_here(topic, partition):
             return False
+        if address(topic, partition) in self._engine.catalog.uncounted:
+            raise NotReady
         owner = self._cells.owner(topic)
         if owner != self._cells.me:
             raise NotMine(topic, owner)

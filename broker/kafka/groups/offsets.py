@@ -21,6 +21,7 @@ from storage import (
     LimitReached,
     NotMine,
     ShuttingDown,
+    StorageError,
     TopicIncompatible,
     TopicNotFound,
     Unavailable,
@@ -184,6 +185,8 @@ def code_of_commit(error: Exception) -> ErrorCode:
     """The code for an error of a commit, or of the deletion of an offset."""
     if isinstance(error, Refused):
         return error.code
+    if isinstance(error, StorageError) and error.code == NotMine.code:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE  # also as another cell's answer
     return next((code for kinds, code in _CODES if isinstance(error, kinds)), None) or code_of(error)
 
 

@@ -5,9 +5,9 @@ A broker that is a single process does not use any of this.
 Source: docs/cells.md#kafka-clients.
 """
 
-from broker.kafka.spread.asking import MAX_HOPS, METHOD, ask, passable, receiving
+from broker.kafka.spread.asking import MAX_HOPS, METHOD, SOON_S, ask, passable, receiving
 from broker.kafka.spread.entries import spread
-from broker.kafka.spread.everywhere import from_all
+from broker.kafka.spread.everywhere import all_there, from_all, from_those_there
 from broker.kafka.spread.owners import Owners
 from broker.kafka.spread.topics_elsewhere import FRESH_S, TopicsElsewhere, ask_others
 
@@ -15,11 +15,14 @@ __all__ = [
     "FRESH_S",
     "MAX_HOPS",
     "METHOD",
+    "SOON_S",
     "Owners",
     "TopicsElsewhere",
+    "all_there",
     "ask",
     "ask_others",
     "from_all",
+    "from_those_there",
     "passable",
     "receiving",
     "spread",

@@ -27,7 +27,10 @@ METHOD: Final = "kafka_request"
 MAX_HOPS: Final = 2
 #: How long a request waits for a cell that is restarting, and how often it tries again.
 PATIENCE_S: Final = 5.0
-_RETRY_S: Final = 0.05
+RETRY_S: Final = 0.05
+#: How long another cell may take for what later requests of a connection wait behind: then it counts as away. Kafka's
+#: offsets.commit.timeout.ms is the same, and the shortest session of a member is 6 s.
+SOON_S: Final = 5.0
 
 Q = TypeVar("Q", bound=Message)
 R = TypeVar("R", bound=Message)
@@ -69,6 +72,7 @@ async def ask(
     patience_s: float = PATIENCE_S,
     large: bool = False,
     is_last: bool = False,
+    timeout_s: float = 30.0,
 ) -> R:
     """Ask another cell for the answer to a request of this call.
 
@@ -84,11 +88,11 @@ async def ask(
     deadline = monotonic() + patience_s
     while True:
         try:
-            body = await cells.peers.call(cell, METHOD, forwarded)
+            body = await cells.peers.call(cell, METHOD, forwarded, timeout_s=timeout_s)
         except Unavailable as error:
             if error.outcome != "none" or monotonic() >= deadline:
                 raise
-            await asyncio.sleep(_RETRY_S)
+            await asyncio.sleep(RETRY_S)
         else:
             return await _decoded(kind, call.version, body)
 

@@ -32,6 +32,7 @@ def spread(
     into: Sequence[tuple[str, str]],
     unavailable: ErrorCode = ErrorCode.LEADER_NOT_AVAILABLE,
     patience_s: float = PATIENCE_S,
+    timeout_s: float = 30.0,
 ) -> Handle[Q, R]:
     """Wrap `handle`, which answers for the names of this cell, so that it answers for the names of all cells.
 
@@ -62,7 +63,9 @@ def spread(
                     answer = await handle(call, part)
                 else:
                     large = len(wanted) > LIST_ITEMS
-                    answer = await ask(call, cell, part, answer_kind, patience_s=patience_s, large=large)
+                    answer = await ask(
+                        call, cell, part, answer_kind, patience_s=patience_s, large=large, timeout_s=timeout_s
+                    )
             except StorageError as error:
                 code = code_of(error, unavailable=unavailable if error.outcome == "none" else _UNKNOWN)
                 for at in wanted:

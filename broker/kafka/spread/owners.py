@@ -25,12 +25,12 @@ class Owners:
         owner = self._cells.owner(topic)
         return owner if owner == self._cells.me else self._moved.get(topic, owner)
 
-    async def call(self, topic: str, method: str, argument: Any) -> Any:
+    async def call(self, topic: str, method: str, argument: Any, *, timeout_s: float = 30.0) -> Any:
         """Call a method of the topic's cell, which is another cell, and return the result. The method raises NotMine
         for a topic that its cell does not have. Raises Unavailable, TopicNotFound, PeerError."""
         cell = self.cell_of(topic)
         try:
-            return await self._cells.peers.call(cell, method, argument)
+            return await self._cells.peers.call(cell, method, argument, timeout_s=timeout_s)
         except StorageError as error:
             if error.code != NotMine.code:
                 raise
@@ -40,4 +40,4 @@ class Owners:
         if len(self._moved) >= _MAX_MOVED:
             self._moved.clear()
         self._moved[topic] = cell
-        return await self._cells.peers.call(cell, method, argument)
+        return await self._cells.peers.call(cell, method, argument, timeout_s=timeout_s)

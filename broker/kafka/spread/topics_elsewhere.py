@@ -12,6 +12,9 @@ from collections.abc import Iterator
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
+from broker.kafka.spread.asking import SOON_S
+from storage import StorageError
+
 if TYPE_CHECKING:
     from broker.kafka.node import Cells
 
@@ -34,17 +37,26 @@ class TopicsElsewhere:
         self._asked_all = _NEVER
 
     async def look(self, group_id: str | None) -> None:
-        """Ask the other cells about one group, or about all. Raises Unavailable if a cell cannot be asked."""
+        """Ask the other cells about one group, or about all. Raises Unavailable if a cell cannot be asked.
+
+        While a cell is away, what it last said of one group still counts: a group gets no topics there without `add`.
+        """
         now = monotonic()
         asked = self._asked_all if group_id is None else self._groups.get(group_id, (_NEVER, _NONE))[0]
         if now - asked < FRESH_S:
             return
-        answers = await ask_others(self._cells, self._method, group_id)
+        known: frozenset[str] = _NONE
+        try:
+            answers = await ask_others(self._cells, self._method, group_id, timeout_s=SOON_S)
+        except StorageError:
+            if group_id is None or asked == _NEVER:
+                raise
+            answers, known = [], self.of(group_id)
         if group_id is None:
             self._groups.clear()
             self._asked_all = now
         else:
-            self._put(group_id, now, _NONE)
+            self._put(group_id, now, known)
         for found in answers:
             for group, topics in found.items():
                 self._put(group, now, self.of(group) | {*topics})
@@ -73,7 +85,7 @@ class TopicsElsewhere:
             self._groups.popitem(last=False)
 
 
-async def ask_others(cells: Cells, method: str, argument: Any) -> list[Any]:
+async def ask_others(cells: Cells, method: str, argument: Any, *, timeout_s: float = 30.0) -> list[Any]:
     """Call a method in all other cells and return the results. Raises Unavailable."""
     others = [cell for cell in range(cells.count) if cell != cells.me]
-    return await asyncio.gather(*(cells.peers.call(cell, method, argument) for cell in others))
+    return await asyncio.gather(*(cells.peers.call(cell, method, argument, timeout_s=timeout_s) for cell in others))
