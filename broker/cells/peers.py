@@ -216,12 +216,23 @@ class _Peer:
         writer = self._writer
         if writer is None or writer.is_closing() or self._has_moved():
             writer = await self._connect()
+        loop = asyncio.get_running_loop()
+        until = loop.time() + timeout_s
+        try:
+            async with asyncio.timeout_at(until):
+                # A cell that hangs reads nothing: what is not sent yet stays with the caller, who gives it up.
+                while writer.transport.get_write_buffer_size() > MAX_UNREAD_BYTES:
+                    await writer.drain()
+        except (OSError, TimeoutError):
+            raise PeerUnavailable(self._cell, "none") from None
+        if writer is not self._writer:
+            raise PeerUnavailable(self._cell, "none")
         waiting = self._waiting
         self._next = number = self._next + 1
-        future = waiting[number] = asyncio.get_running_loop().create_future()
+        future = waiting[number] = loop.create_future()
         try:
             _write_frame(writer, [number, method, argument])
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout_at(until):
                 await writer.drain()
                 return await future
         except TimeoutError:
@@ -257,6 +268,7 @@ class _Peer:
             except (OSError, TimeoutError):
                 self._attempts += 1
                 raise PeerUnavailable(self._cell, "none") from None
+            writer.transport.set_write_buffer_limits(high=MAX_UNREAD_BYTES)
             self._writer, self._waiting = writer, {}
             reading = self._read(reader, writer, self._waiting)
             self._reading = asyncio.create_task(reading, name=f"peer-{self._cell}")

@@ -128,7 +128,7 @@ class Cell:
             return found
         loop = asyncio.get_running_loop()
         try:
-            async with self._connecting, asyncio.timeout(CONNECT_S):
+            async with asyncio.timeout(CONNECT_S), self._connecting:
                 connection = await self.relayed()
                 path = str(self.path) if connection is None else None
                 _, link = await loop.create_unix_connection(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
+from broker.cells import PeerUnavailable
 from broker.gateway.forward import Forwarder, cell_in
 from broker.gateway.heads import NOT_MINE, front, with_body
 from storage.records import split
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 #: needed.
 MAX_KNOWN: Final = 10_000
 _MOST_BYTES: Final = 16 << 20
+#: How long a cell may take.
+PATIENCE_S: Final = 5.0
 
 
 class Locating:
@@ -48,8 +52,11 @@ class Locating:
             target += b"/consumers?page_size=1&partition=%d" % partition
         exchange = await self._forwarder.begin(cell, with_body(front(b"GET", target, given), b""), changes=False)
         try:
-            head = await exchange.head()
-            body = await exchange.body(_MOST_BYTES)
+            async with asyncio.timeout(PATIENCE_S):
+                head = await exchange.head()
+                body = await exchange.body(_MOST_BYTES)
+        except TimeoutError:
+            raise PeerUnavailable(cell, "none") from None
         finally:
             exchange.close()
         if head.status == NOT_MINE:

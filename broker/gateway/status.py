@@ -239,8 +239,10 @@ class Status:
     async def _try_ask(
         self, request: Request, number: int, target: bytes | None = None, patience_s: float | None = None
     ) -> Part | None:
+        if patience_s is None:  # a cell that hangs must not keep the metrics of the others from a scraper
+            patience_s = PATIENCE_S if self._gateway.states[number] is State.DOWN else LIST_S
         try:
-            return await self._asking.ask(request, number, target=target, patience_s=patience_s or LIST_S)
+            return await self._asking.ask(request, number, target=target, patience_s=patience_s)
         except PeerUnavailable:
             return None
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from storage.errors import Unavailable
 from storage.state import queue_with_dead_letter, refuse_dead_letter, refuse_dead_letters
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from storage.log import Logs
     from storage.platform import Method, Neighbours
     from storage.topics import Placing
+
+#: A cell that does not answer within this time counts as away.
+ASK_S: Final = 5.0
 
 
 class DeadLetterRules:
@@ -41,10 +44,11 @@ class DeadLetterRules:
         if neighbours is None or name in self._logs.catalog.topics:
             return
         try:
-            cell, there = await self._placing.find(name)
-            there = there and cell != neighbours.me
-            count = await neighbours.call(cell, "dead_letter_partitions", name) if there else 1
-        except Unavailable:
+            async with asyncio.timeout(ASK_S):
+                cell, there = await self._placing.find(name)
+                there = there and cell != neighbours.me
+                count = await neighbours.call(cell, "dead_letter_partitions", name) if there else 1
+        except (Unavailable, TimeoutError):
             return
         if count > 1:
             refuse_dead_letter(name, field)
@@ -62,7 +66,7 @@ class DeadLetterRules:
 
     async def _queue_in(self, neighbours: Neighbours, cell: int, name: str) -> str | None:
         with suppress(Unavailable):
-            return await neighbours.call(cell, "dead_letter_queue", name)
+            return await neighbours.call(cell, "dead_letter_queue", name, timeout_s=ASK_S)
         return None
 
     async def _partitions(self, argument: Any) -> int:

@@ -29,6 +29,8 @@ from storage.state import Topic, check_unpartitioned
 from storage.state.routers import Definition, Router, Start, find_cycle
 from storage.topics import Placing, TopicAdmin
 
+#: How long a call to another cell may take while all other changes of routers here wait for it.
+HELD_S = 5.0
 ROUTER_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:>-]{0,254}")
 
 
@@ -179,8 +181,10 @@ class RouterAdmin:
         neighbours = self._logs.neighbours
         if neighbours is None or source in self._logs.catalog.topics:
             return None
-        cell, _ = await self._placing.find(source)
-        return None if cell == neighbours.me else Begin(*await neighbours.call(cell, "source_begin", source))
+        cell, _ = await self._placing.find(source, timeout_s=HELD_S)
+        if cell == neighbours.me:
+            return None
+        return Begin(*await neighbours.call(cell, "source_begin", source, timeout_s=HELD_S))
 
     async def _unmake_elsewhere(self, topic_id: int, source: str) -> None:
         neighbours = self._logs.neighbours

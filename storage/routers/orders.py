@@ -73,6 +73,9 @@ class Orders:
         """(router_id, whether it is new, its state) of the router, created or changed. (cell,) if its destination is in
         that cell, or will be created there."""
         wanted = Definition.from_map(definition)
+        for end in (wanted.source, wanted.dest):
+            if end not in self._logs.catalog.topics:
+                await self._placing.find(end)  # a cell that hangs is waited for here, and not with the lock
         # The era is checked while the lock is held, so that what a later order finds does not change afterwards.
         async with self._admin.one_at_a_time:
             self._eras.enter(GRAPH_CELL, era)

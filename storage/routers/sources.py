@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from array import array
+from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -34,7 +35,7 @@ _log = structlog.get_logger("storage")
 WAIT_S: Final = 20.0
 ANSWER_S: Final = 10.0
 MIN_BACKOFF_S, MAX_BACKOFF_S = 0.05, 1.0
-#: The most reads of sources in other cells at a time, so that at most this many answers are in flight.
+#: The most reads of sources in one other cell at a time, so that at most this many answers are in flight.
 MAX_READS: Final = 16
 
 
@@ -290,7 +291,8 @@ class ForeignSources:
         self._logs = logs
         self._changed = changed
         self._sources: dict[int, ForeignSource] = {}
-        self._reading = asyncio.Semaphore(MAX_READS)
+        #: By cell: one that hangs must not keep routers from reading in the others.
+        self._reading: defaultdict[int, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(MAX_READS))
         self._stopping: set[asyncio.Task[None]] = set()
 
     def get(self, topic_id: int) -> ForeignSource | None:
@@ -299,7 +301,9 @@ class ForeignSources:
         if found is None:
             if self._logs.neighbours is None or not self._logs.catalog.is_foreign(topic_id):
                 return None
-            found = self._sources[topic_id] = ForeignSource(self._logs, topic_id, self._reading, self._changed)
+            found = self._sources[topic_id] = ForeignSource(
+                self._logs, topic_id, self._reading[cell_of(topic_id)], self._changed
+            )
             found.watch()
         return found
 

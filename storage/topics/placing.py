@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 
 from storage.errors import StorageError
+from storage.platform import CALL_S
 from storage.topics.named_locks import NamedLocks
 
 if TYPE_CHECKING:
@@ -96,24 +97,25 @@ class Placing:
             return home
         return await neighbours.call(home, "topic_decide", [name, neighbours.me])
 
-    async def find(self, name: str) -> tuple[int, bool]:
-        """(the cell that has, or would have, the topic of that name; whether there is one). Raises StorageError."""
+    async def find(self, name: str, *, timeout_s: float = CALL_S) -> tuple[int, bool]:
+        """(the cell that has, or would have, the topic of that name; whether there is one). `timeout_s`: of each of two
+        calls. Raises StorageError."""
         neighbours = self._logs.neighbours
         assert neighbours is not None
         if name in self._logs.catalog.topics:
             return await self._where(name)
         asked = neighbours.home(name)
-        owner, there = await self._ask(asked, name)
+        owner, there = await self._ask(asked, name, timeout_s)
         if owner != asked:
-            _, there = await self._ask(owner, name)
+            _, there = await self._ask(owner, name, timeout_s)
         return owner, there
 
-    async def _ask(self, cell: int, name: str) -> tuple[int, bool]:
+    async def _ask(self, cell: int, name: str, timeout_s: float) -> tuple[int, bool]:
         neighbours = self._logs.neighbours
         assert neighbours is not None
         if cell == neighbours.me:
             return await self._where(name)
-        owner, there = await neighbours.call(cell, "topic_where", name)
+        owner, there = await neighbours.call(cell, "topic_where", name, timeout_s=timeout_s)
         return owner, there
 
     def _has_room(self) -> bool:
