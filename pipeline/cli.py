@@ -39,6 +39,7 @@ from pipeline.export import (
     exported_topics,
     grid,
     open_store,
+    path_of,
     prove,
     publication,
     show,
@@ -517,7 +518,8 @@ def _refuse_relative(master: str, **locations: str) -> None:
     if master.startswith("local"):
         return
     for name, given in locations.items():
-        if given and "://" not in given and not Path(given).is_absolute():
+        target = path_of(given)
+        if target and "://" not in target and not Path(target).is_absolute():
             raise BadOption(
                 f"--{name.replace('_', '-')} {given} is relative, but the tasks of {master} run in other directories: "
                 "give the absolute path of a directory that all machines share, or a bucket."

@@ -8,7 +8,7 @@ from pipeline.export.exporter import Exporter, Limits, Outcome
 from pipeline.export.maintenance import Compacted, check_retention, collect, compact, status, vacuum
 from pipeline.export.part_settings import FORMATS, PartSettings
 from pipeline.export.schedule import Schedule
-from pipeline.export.store import Store, open_store, prove
+from pipeline.export.store import Store, open_store, path_of, prove
 from pipeline.export.task import Engine, Job
 from pipeline.export.verification import Verification
 from pipeline.export.versions import versions, whereabouts_of
@@ -34,6 +34,7 @@ __all__ = [
     "exported_topics",
     "grid",
     "open_store",
+    "path_of",
     "prove",
     "publication",
     "show",

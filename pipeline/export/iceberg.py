@@ -16,6 +16,7 @@ Source: docs/guides/spark.md#exporting.
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -31,7 +32,7 @@ from pipeline.export.evolution import changes, plain
 from pipeline.export.manifest import Manifest, decode, encode
 from pipeline.export.part_settings import ICEBERG, PartSettings
 from pipeline.export.parts import TAG_FIELD
-from pipeline.export.store import Store
+from pipeline.export.store import Store, path_of
 from pipeline.export.tables import Piece, TableChain, Version, seqs_of
 
 #: Properties of the table, and of a snapshot's summary.
@@ -47,6 +48,8 @@ _PROPERTIES = {
     "write.parquet.compression-codec": "zstd",
 }
 DAY_S = 86_400.0
+#: Other names of schemes.
+_SCHEMES = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfs": "abfss"}
 
 
 class IcebergChain(TableChain):
@@ -68,6 +71,7 @@ class IcebergChain(TableChain):
         self._name = (catalogs.namespace, names.table_name(topic))
         #: Iceberg has absolute names of files.
         self._root = store.url if "://" in store.url else f"file://{store.url}"
+        self._home = _canonical(f"{self._root}/{self.folder}")
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
@@ -262,11 +266,17 @@ class IcebergChain(TableChain):
     def vacuum(self, retain_s: float) -> int:
         """Expire snapshots, and remove files that no snapshot has: the number of removed files.
 
-        Files younger than a day stay in any case: a run may be about to commit them.
+        Files younger than a day stay in any case: a run may be about to commit them. Raises BadOption if the table is
+        not in its folder of the store: the store then has no file of it, or a copy of some.
         """
         table = self.table()
         if table is None:
             return 0
+        if _canonical(table.location()) != self._home:
+            raise BadOption(
+                f"The Iceberg table of {self.topic} is at {table.location()}, not at {self._root}/{self.folder}: give "
+                "--to as its exports do. No file of the table was removed."
+            )
         now = time.time()
         before = datetime.fromtimestamp(now - retain_s, UTC).replace(tzinfo=None)
         try:
@@ -284,7 +294,7 @@ class IcebergChain(TableChain):
         candidates = [
             (key, put_s)
             for key, put_s in self.store.list(self.folder)
-            if key not in reached and (names.is_part(key) or self._is_metadata(key))
+            if _file_name(key) not in reached and (names.is_part(key) or self._is_metadata(key))
         ]
         gone = [key for key, put_s in [*candidates, *lost] if put_s < now - DAY_S]
         for key in gone:
@@ -308,7 +318,12 @@ class IcebergChain(TableChain):
             spec.add_identity("tag")
 
     def _key(self, location: str) -> str:
-        return location.removeprefix(f"{self._root}/")
+        """The key of a file, however its run has spelled the location of the store; of a file elsewhere, its URL."""
+        found = location.removeprefix(f"{self._root}/")
+        if found != location:
+            return found
+        canonical = _canonical(location)
+        return self.folder + canonical.removeprefix(self._home) if canonical.startswith(f"{self._home}/") else location
 
     def _is_metadata(self, key: str) -> bool:
         """Whether a commit of the library may have left the file. Other tools have files of other kinds there."""
@@ -325,8 +340,8 @@ class IcebergChain(TableChain):
         """The files of the table that a compaction replaces. Without one of them, its rows would be there twice."""
         if not removed:
             return []
-        wanted = {f"{self._root}/{name}" for name in removed}
-        found = [each for each in self._planned(table) if each.file.file_path in wanted]
+        wanted = set(removed)
+        found = [each for each in self._planned(table) if self._key(each.file.file_path) in wanted]
         if len(found) != len(wanted) or any(each.delete_files for each in found):
             raise StoreRefused(
                 f"{self.uri}: another tool has rewritten files, or deleted rows, that this compaction was to replace. "
@@ -360,7 +375,10 @@ class IcebergChain(TableChain):
             at = None if at.parent_snapshot_id is None else table.snapshot_by_id(at.parent_snapshot_id)
 
     def _reached(self, table: Any) -> set[str]:
-        """The keys of all files that a snapshot or the metadata needs."""
+        """The names, without folders, of all files that a snapshot or the metadata needs.
+
+        Each has an id of its own, so that its name identifies it even if the same folder has several locations.
+        """
         found = {str(table.metadata_location), *(entry.metadata_file for entry in table.metadata.metadata_log)}
         found |= {each.statistics_path for each in table.metadata.statistics}
         for snapshot in table.snapshots():
@@ -368,7 +386,20 @@ class IcebergChain(TableChain):
             for manifest in snapshot.manifests(table.io):
                 found.add(manifest.manifest_path)
                 found |= {entry.data_file.file_path for entry in manifest.fetch_manifest_entry(table.io)}
-        return {self._key(location) for location in found}
+        return {_file_name(location) for location in found}
+
+
+def _file_name(location: str) -> str:
+    return location.rsplit("/", 1)[-1]
+
+
+def _canonical(location: str) -> str:
+    """One spelling for all locations of a place: without links and `..`, or with the usual scheme."""
+    path = path_of(location)
+    scheme, found, rest = path.partition("://")
+    if not found:
+        return os.path.realpath(path)
+    return "/".join([f"{_SCHEMES.get(scheme, scheme)}:/", *(each for each in rest.split("/") if each)])
 
 
 def _iceberg_type(field: pa.Field) -> Any:

@@ -74,14 +74,22 @@ class Store(Protocol):
 
 def open_store(location: str) -> Store:
     """The store at a path or a URL (s3://, gs://, az://, abfss://). Raises BadOption, StoreRefused."""
-    scheme, found, _ = location.partition("://")
+    path = path_of(location)
+    scheme, found, _ = path.partition("://")
     if not found:
-        return Directory(Path(location).absolute())
-    if scheme == "file":
-        return Directory(Path(location.removeprefix("file://")))
+        return Directory(Path(path).absolute())
     if scheme not in _SCHEMES:
         raise BadOption(f"--to must be a directory or a URL of {', '.join(_SCHEMES)}, not {scheme}://.")
     return Bucket(location)
+
+
+def path_of(location: str) -> str:
+    """The path of a `file:` URL; any other location as it is. Pure."""
+    if not location.startswith("file:/"):
+        return location
+    path = location.removeprefix("file:").removeprefix("//")
+    path = path.removeprefix("localhost") if path.startswith("localhost/") else path
+    return f"/{path.lstrip('/')}" if path.startswith("/") else path
 
 
 def prove(store: Store) -> None:
@@ -242,10 +250,12 @@ class Bucket:
                 "Exports to a bucket need the extra `cold`: pip install 'topics-broker[cold]'"
             ) from error
         self._api: Any = obstore
-        self.url = url.rstrip("/")
+        scheme, _, rest = url.partition("://")
+        #: With single slashes: the libraries of tables would otherwise have other keys than this store.
+        self.url = f"{scheme}://{'/'.join(each for each in rest.split('/') if each)}"
         self._taken = (AlreadyExistsError, PreconditionError)
         try:
-            self._remote: Any = cast("Any", from_url)(url, client_options={"allow_http": True})
+            self._remote: Any = cast("Any", from_url)(self.url, client_options={"allow_http": True})
         except Exception as error:
             raise StoreRefused(f"The bucket of --to cannot be opened: {type(error).__name__}.") from error
 

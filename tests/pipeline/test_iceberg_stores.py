@@ -11,7 +11,7 @@ from pyiceberg.utils.config import Config
 
 from pipeline.errors import StoreRefused
 from pipeline.export.exporter import Limits
-from pipeline.export.maintenance import compact
+from pipeline.export.maintenance import DAY_S, compact, vacuum
 from pipeline.export.part_settings import PartSettings
 from pipeline.export.tables import TableChain
 from pipeline.export.verification import Verification
@@ -45,6 +45,26 @@ def exported(broker: SmallSegments, topic: str, to: str, where: str) -> None:
 
 def test_a_table_in_a_bucket(broker: SmallSegments, bucket: str, tmp_path: Path) -> None:
     exported(broker, "in-a-bucket", bucket, f"sqlite:///{tmp_path}/catalog.db")
+
+
+def test_vacuum_keeps_the_files_of_a_bucket_whose_url_is_spelled_in_another_way(
+    broker: SmallSegments, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = f"sqlite:///{tmp_path}/catalog.db"
+    broker.append("spelled", 30)
+    spellings = (bucket, f"{bucket}/", bucket.replace("/below", "//below//"))
+    for to in spellings:
+        with Exports(broker.url, to) as exports:
+            exports.export("spelled", parts=ICEBERG, catalog=where, limits=Limits(max_records=10))
+    monkeypatch.setattr("pipeline.export.iceberg.time.time", lambda: 4e9)
+    for to in spellings:
+        with Exports(broker.url, to) as exports:
+            vacuum(exports.store, "spelled", retain_s=7 * DAY_S, now_s=4e9)
+            chain = exports.chain("spelled")
+            assert isinstance(chain, TableChain)
+            table = chain.table()
+            assert table is not None
+            assert sorted(table.scan().to_arrow().column("seq").to_pylist()) == list(range(1, 31))
 
 
 def give_key(monkeypatch: pytest.MonkeyPatch, key: str) -> None:

@@ -3,6 +3,8 @@ once."""
 
 from __future__ import annotations
 
+import shutil
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,9 +23,10 @@ from pipeline.export.exporter import Limits
 from pipeline.export.iceberg import IcebergChain
 from pipeline.export.maintenance import DAY_S, collect, compact, status, vacuum
 from pipeline.export.part_settings import PartSettings
+from pipeline.export.store import open_store
 from pipeline.export.tables import TableChain
 from pipeline.export.verification import Verification
-from tests.pipeline.exports import Exports, Overtaken, ended_pid
+from tests.pipeline.exports import Exports, Overtaken, aged, ended_pid
 from tests.support.small_segments import SmallSegments
 from topics_client import NewRecord
 
@@ -385,6 +388,58 @@ def test_vacuum_leaves_files_of_other_tools(
     assert (hint.exists(), stray.exists()) == (True, False)
     monkeypatch.undo()
     assert [row["value"] for row in read(exports, "foreign")] == values(10)
+
+
+#: Other spellings of the directory `out`, beside which is the link `link`.
+SPELLINGS = {
+    "link": "{}/link",
+    "dots": "{}/out/../out",
+    "relative": "out",
+    "url": "file:{}/out",
+    "local url": "file://localhost{}/out/",
+    "slashes": "/{}//out//",
+}
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_vacuum_removes_the_same_files_however_the_place_is_spelled(
+    broker: SmallSegments, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, spelling: str
+) -> None:
+    """Each step spells the place in the other way than the step before."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "out")
+    plain, other = str(tmp_path / "out"), SPELLINGS[spelling].format(tmp_path)
+    topic = f"spelled-{spelling.replace(' ', '-')}-{kind}"
+    broker.append(topic, 40)
+    first, second = Exports(broker.url, other), Exports(broker.url, plain)
+    with first, second:
+        first.export(topic, parts=PartSettings(kind=kind), limits=Limits(max_records=10))
+        second.export(topic, parts=PartSettings(kind=kind), limits=Limits(max_records=10))
+        assert compact(first.store, topic, version="test")[:3] == (2, 1, 20)
+        second.export(topic, parts=PartSettings(kind=kind), limits=Limits(max_records=10))
+        first.export(topic, parts=PartSettings(kind=kind), limits=Limits(max_records=10))
+        aged(tmp_path / "out" / topic, 9)
+        now = 4e9 if kind == "iceberg" else time.time()
+        monkeypatch.setattr("pipeline.export.iceberg.time.time", lambda: now)
+        for each, gone in ((second, 2), (first, 0)):
+            before = len([*tmp_path.glob("out/**/part-*")])
+            vacuum(each.store, topic, retain_s=7 * DAY_S, now_s=now)
+            assert before - len([*tmp_path.glob("out/**/part-*")]) == gone
+            assert [row["value"] for row in read(each, topic)] == values(40)
+        monkeypatch.undo()
+        assert Verification(first.store, topic).run(first.origin).problems == []
+
+
+def test_vacuum_of_a_copy_of_a_table_is_refused(broker: SmallSegments, exports: Exports, tmp_path: Path) -> None:
+    """The catalog that was copied with it names the table at its first place."""
+    broker.append("copied", 10)
+    in_pieces(exports, "copied", "iceberg", 10, 10)
+    shutil.copytree(tmp_path / "out", tmp_path / "copy")
+    before = sorted((tmp_path / "copy").rglob("copied/**/*"))
+    with pytest.raises(BadOption, match=r"is at file://.*/out/copied, not at file://.*/copy/copied: give --to as"):
+        vacuum(open_store(str(tmp_path / "copy")), "copied", retain_s=7 * DAY_S, now_s=4e9)
+    assert sorted((tmp_path / "copy").rglob("copied/**/*")) == before
 
 
 def test_a_table_that_was_rolled_back_is_an_error(broker: SmallSegments, exports: Exports) -> None:
