@@ -1,7 +1,8 @@
-"""Whether a table's columns can become those of an export: columns are added, and types widened. Pure."""
+"""Columns that change over the runs of an export: they are added, and their types widened. Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -49,6 +50,31 @@ def is_wider(old: pa.DataType, new: pa.DataType) -> bool:
     if pa.types.is_decimal128(old) and pa.types.is_decimal128(new):
         return new.scale == old.scale and new.precision > old.precision
     return (old, new) in ((pa.int32(), pa.int64()), (pa.float32(), pa.float64()))
+
+
+def common_columns(schemas: Sequence[pa.Schema]) -> pa.Schema:
+    """The columns of several files of an export: all that one of them has, each with its widest type.
+
+    The order is that of the file with the most columns.
+    """
+    fields: dict[str, pa.Field] = {}
+    for schema in sorted(schemas, key=len, reverse=True):
+        for field in schema:
+            known = fields.setdefault(field.name, field)
+            if is_wider(plain(known.type), plain(field.type)):
+                fields[field.name] = known.with_type(field.type)
+    everywhere = set[str].intersection(*(set(schema.names) for schema in schemas))
+    return pa.schema([each if each.name in everywhere else each.with_nullable(True) for each in fields.values()])
+
+
+def with_columns(batch: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
+    """The batch with exactly these columns: null in those that it lacks."""
+    there = set(batch.schema.names)
+    found = [
+        batch.column(each.name).cast(each.type) if each.name in there else pa.nulls(len(batch), each.type)
+        for each in columns
+    ]
+    return pa.RecordBatch.from_arrays(found, schema=columns)
 
 
 def plain(kind: pa.DataType) -> pa.DataType:

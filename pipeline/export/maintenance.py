@@ -19,6 +19,7 @@ from pipeline.errors import AnotherExporter, BadOption, ManifestDamaged
 from pipeline.export import names, publication
 from pipeline.export.chains import chain_of
 from pipeline.export.delta import DeltaChain
+from pipeline.export.evolution import common_columns, with_columns
 from pipeline.export.iceberg import IcebergChain
 from pipeline.export.manifest import COMPACT, Bookmark, FileEntry, Manifest, decode_plan
 from pipeline.export.part_settings import JSON, PARQUET, PartSettings
@@ -130,7 +131,14 @@ def _rewrite(store: Store, topic: str, group: list[FileEntry], settings: PartSet
     epoch = names.epoch_of(group[0].file)
     start, end = group[0].min_seq, max(entry.max_seq for entry in group) + 1
     writer = PartWriter(store, settings, topic, group[0].partition, start, end, epoch)
-    return list(writer.write(batch for entry in group for batch in read_file(store, topic, entry)))
+    columns = common_columns([_columns_of(store, topic, entry) for entry in group])
+    batches = (batch for entry in group for batch in read_file(store, topic, entry))
+    return list(writer.write(with_columns(batch, columns) for batch in batches))
+
+
+def _columns_of(store: Store, topic: str, entry: FileEntry) -> pa.Schema:
+    with store.local(publication.whereabouts(store, topic, entry.file)) as path:
+        return pa.schema([each for each in pq.read_schema(path) if each.name != TAG_FIELD.name])
 
 
 def read_file(store: Store, topic: str, entry: FileEntry) -> Iterator[pa.RecordBatch]:

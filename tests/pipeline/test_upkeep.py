@@ -35,6 +35,17 @@ def test_compaction_keeps_every_record_and_the_bookmark(broker: SmallSegments, e
     assert exports.seqs("small") == list(range(1, 66))
 
 
+def test_compaction_of_files_with_and_without_an_added_column(broker: SmallSegments, exports: Exports) -> None:
+    for first, headers in ((0, False), (4, True), (8, False)):
+        broker.append("small-wider", 4, first=first)
+        exports.export("small-wider", headers=headers)
+    before = [row | {"headers": row.get("headers")} for row in exports.rows("small-wider")]
+    assert [row["headers"] is None for row in before] == [True] * 4 + [False] * 4 + [True] * 4
+    assert compact(exports.store, "small-wider", version="test")[:3] == (3, 1, 12)
+    assert exports.rows("small-wider") == before
+    assert Verification(exports.store, "small-wider").run(exports.origin).problems == []
+
+
 def test_compaction_that_loses_the_race_is_discarded(
     broker: SmallSegments, exports: Exports, monkeypatch: pytest.MonkeyPatch
 ) -> None:
