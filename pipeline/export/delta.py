@@ -160,8 +160,8 @@ class DeltaChain(TableChain):
         if found.widened:
             raise BadOption(
                 f"The column {found.widened[0].name} of the Delta table {self.uri} would become "
-                f"{found.widened[0].type}: a Delta table keeps its types. Export to another --to, or as Iceberg "
-                "(--format iceberg), whose types can be widened."
+                f"{found.widened[0].type}: a Delta table keeps its types. Give it the earlier type, or export to "
+                "another --to, or there as Iceberg (--format iceberg), whose types can be widened."
             )
         if not found.added or not change:
             return False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -26,7 +26,8 @@ def changes(table: str, there: pa.Schema, ours: pa.Schema) -> Changes:
     if lacking:
         raise BadOption(
             f"The table {table} has the columns {', '.join(lacking)}, but this export does not: give the options of "
-            "earlier exports (--headers for the column headers), or export to another --to."
+            "earlier exports (--headers for the column headers, --value-schema for typed columns), or export to "
+            "another --to."
         )
     added = [field for field in ours if field.name not in there.names]
     widened: list[pa.Field] = []
@@ -38,18 +39,21 @@ def changes(table: str, there: pa.Schema, ours: pa.Schema) -> Changes:
             continue
         if not is_wider(old, new):
             raise BadOption(
-                f"The column {field.name} of the table {table} is {old}, but this export makes it {new}: only int32 "
-                "to int64, float to double, and decimals of more digits can follow. Export to another --to."
+                f"The column {field.name} of the table {table} is {old}, but this export makes it {new}: only "
+                "integers of more bits, float to double, and decimals of more digits can follow. Give it the earlier "
+                "type, or export to another --to."
             )
         widened.append(field)
     return Changes(added, widened)
 
 
 def is_wider(old: pa.DataType, new: pa.DataType) -> bool:
-    """Whether every value of the old type is one of the new, as Iceberg's type promotion defines it."""
+    """Whether every value of the old type is one of the new, within the changes that tables know."""
+    if pa.types.is_signed_integer(old) and pa.types.is_signed_integer(new):
+        return new.bit_width > old.bit_width
     if pa.types.is_decimal128(old) and pa.types.is_decimal128(new):
         return new.scale == old.scale and new.precision > old.precision
-    return (old, new) in ((pa.int32(), pa.int64()), (pa.float32(), pa.float64()))
+    return (old, new) == (pa.float32(), pa.float64())
 
 
 def common_columns(schemas: Sequence[pa.Schema]) -> pa.Schema:
@@ -79,16 +83,34 @@ def with_columns(batch: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
 
 def plain(kind: pa.DataType) -> pa.DataType:
     """The type without the differences that tables do not store: sizes of offsets, and names of list items."""
+    return _mapped(kind, _plain)
+
+
+def without_short_integers(kind: pa.DataType) -> pa.DataType:
+    """The type as Iceberg has it, whose shortest integer has 32 bits."""
+    return _mapped(kind, _without_short_integer)
+
+
+def _mapped(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    """The type with all the types in it changed. Lists are of one kind then."""
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(pa.field("element", _mapped(kind.value_type, change)))
+    if pa.types.is_map(kind):
+        return pa.map_(_mapped(kind.key_type, change), _mapped(kind.item_type, change))
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(each.name, _mapped(each.type, change)) for each in kind.fields])
+    return change(kind)
+
+
+def _without_short_integer(kind: pa.DataType) -> pa.DataType:
+    return pa.int32() if pa.types.is_int8(kind) or pa.types.is_int16(kind) else kind
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         return pa.string()
     if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind):
         return pa.binary()
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return pa.list_(pa.field("element", plain(kind.value_type)))
-    if pa.types.is_map(kind):
-        return pa.map_(plain(kind.key_type), plain(kind.item_type))
-    if pa.types.is_struct(kind):
-        return pa.struct([pa.field(each.name, plain(each.type)) for each in kind.fields])
     if pa.types.is_timestamp(kind):
         return pa.timestamp("us", "UTC" if kind.tz else None)
     return kind

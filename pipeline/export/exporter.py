@@ -56,6 +56,7 @@ from pipeline.export.manifest import (
     encode,
     gap_entry,
 )
+from pipeline.export.part_settings import TABLES
 from pipeline.export.store import Store
 from pipeline.export.task import Done, Engine, Job, Progress
 from pipeline.options import ReadOptions
@@ -386,12 +387,15 @@ def _columns_of(job: Job) -> str:
 
 
 def _check_columns(topic: str, last: Manifest | None, job: Job) -> None:
-    """Raises BadOption if the topic is already exported with other typed columns: readers expect one schema."""
-    if last is not None and last.values != _columns_of(job):
+    """Raises BadOption if plain files are already exported with other typed columns: their readers expect one schema.
+
+    The columns of a table can change: see `TableChain.fit`.
+    """
+    if last is not None and last.values != _columns_of(job) and job.parts.kind not in TABLES:
         raise BadOption(
             f"{topic}: it is exported with the typed columns {last.values or '(none)'}, and the given --value-schema "
             f"makes {_columns_of(job) or '(none)'}. All files of a topic have the same columns: give the same, or "
-            "export to another --to."
+            "export to another --to. Columns of tables can be added."
         )
 
 

@@ -28,7 +28,7 @@ import pyarrow as pa
 from pipeline.errors import BadOption, ManifestDamaged, StoreRefused
 from pipeline.export import names
 from pipeline.export.catalogs import Catalogs
-from pipeline.export.evolution import changes, plain
+from pipeline.export.evolution import changes, plain, without_short_integers
 from pipeline.export.manifest import Manifest, decode, encode
 from pipeline.export.part_settings import ICEBERG, PartSettings
 from pipeline.export.parts import TAG_FIELD
@@ -305,7 +305,8 @@ class IcebergChain(TableChain):
 
     def _columns(self) -> pa.Schema:
         assert self.schema is not None
-        return self.schema.append(TAG_FIELD) if self.parts.tagged else self.schema
+        fields = [*self.schema, *([TAG_FIELD] if self.parts.tagged else [])]
+        return pa.schema([each.with_type(without_short_integers(each.type)) for each in fields])
 
     def _partition(self, spec: Any) -> None:
         from pyiceberg.transforms import DayTransform, HourTransform

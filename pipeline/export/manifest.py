@@ -79,8 +79,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     log, by partition. `durable`: the last durable seq that the run saw, by partition. `prev_run`: the run of the
     manifest before, where manifests are found by it. `cluster_id`, `topic_id` and `epoch` are of partition 0; manifests
     that were written before `logs` existed have no other partition.
-    `values`: the typed columns as a DDL, the same in all manifests of a topic; `malformed`: the number of records whose
-    value does not fit them."""
+    `values`: the typed columns as a DDL, of plain files the same in all manifests of a topic; `malformed`: the number
+    of records whose value does not fit them."""
 
     number: int
     prev: int

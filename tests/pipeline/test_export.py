@@ -11,9 +11,10 @@ from datetime import UTC, datetime
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.errors import DataLoss, PipelineError, Recreated
+from pipeline.errors import BadOption, DataLoss, PipelineError, Recreated
 from pipeline.export.exporter import Limits
 from pipeline.export.parts import PartSettings
+from pipeline.values import value_shape
 from tests.pipeline.exports import Exports
 from tests.support.small_segments import SmallSegments
 
@@ -64,6 +65,18 @@ def test_json_lines_by_hour(broker: SmallSegments, exports: Exports) -> None:
     assert "/hour=" in entry.file
     rows = [json.loads(line) for line in gzip.decompress(exports.path(entry.file).read_bytes()).splitlines()]
     assert [row["value"] for row in rows] == ['{"n":0}', '{"n":1}', '{"n":2}']
+
+
+@pytest.mark.parametrize("kind", ["parquet", "json"])
+def test_typed_columns_of_files_cannot_change(broker: SmallSegments, exports: Exports, kind: str) -> None:
+    topic, parts = f"typed-{kind}", PartSettings(kind=kind)
+    broker.append(topic, 3)
+    exports.export(topic, parts=parts, values=value_shape("n int", []))
+    broker.append(topic, 3, first=3)
+    for later in ("n int, m string", "n bigint"):
+        with pytest.raises(BadOption, match="All files of a topic have the same columns"):
+            exports.export(topic, parts=parts, values=value_shape(later, []))
+    assert exports.export(topic, parts=parts, values=value_shape("n int", [])).records == 3
 
 
 def test_concurrent_exports_write_no_record_twice(broker: SmallSegments, exports: Exports) -> None:

@@ -26,6 +26,8 @@ from pipeline.export.part_settings import PartSettings
 from pipeline.export.store import open_store
 from pipeline.export.tables import TableChain
 from pipeline.export.verification import Verification
+from pipeline.schema import arrow_schema
+from pipeline.values import ValueShape, value_shape
 from tests.pipeline.exports import Exports, Overtaken, aged, ended_pid
 from tests.support.small_segments import SmallSegments
 from topics_client import NewRecord
@@ -271,6 +273,122 @@ def test_a_type_is_widened_or_refused_by_name(
     shaped(pa.int32())
     with pytest.raises(BadOption, match="is int64, but this export makes it int32"):
         exports.export(topic, parts=parts)
+
+
+def typed(ddl: str) -> ValueShape | None:
+    """The typed columns of an export with that `--value-schema`."""
+    return value_shape(ddl, arrow_schema().names) if ddl else None
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later"),
+    [
+        ("", "n int"),
+        ("n int", "n int, m string"),
+        ("n int", "`first n` string, m array<int>, n int"),
+        ("n int not null", "n int, m string not null"),
+    ],
+)
+def test_typed_columns_are_added(broker: SmallSegments, exports: Exports, kind: str, earlier: str, later: str) -> None:
+    topic, parts = f"typed-{kind}-{len(later)}", PartSettings(kind=kind)
+    broker.append(topic, 3)
+    exports.export(topic, parts=parts, values=typed(earlier))
+    broker.append(topic, 3, first=3)
+    assert exports.export(topic, parts=parts, values=typed(later)).records == 3
+    rows = read(exports, topic)
+    assert [row["value"] for row in rows] == values(6)
+    assert [row["n"] for row in rows] == ([0, 1, 2, 3, 4, 5] if earlier else [None, None, None, 3, 4, 5])
+    shape = typed(later)
+    assert shape is not None
+    assert all(row[each.name] is None for row in rows[:3] for each in shape.columns if each.name != "n")
+    with pytest.raises(BadOption, match=r"but this export does not: give the options of .* --value-schema for typed"):
+        exports.export(topic, parts=parts, values=typed(earlier if earlier != "n int not null" else "m string"))
+    broker.append(topic, 3, first=6)
+    assert exports.export(topic, parts=parts, values=typed(later)).records == 3
+    assert compact(exports.store, topic, version="test")[:3] == (3, 1, 9)
+    assert [row["n"] for row in read(exports, topic)][3:] == [3, 4, 5, 6, 7, 8]
+    assert Verification(exports.store, topic).run(exports.origin).problems == []
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later"),
+    [
+        ("n int", "n bigint"),
+        ("n smallint", "n int"),
+        ("n tinyint", "n bigint"),
+        ("n float", "n double, m int"),
+        ("n decimal(5,0)", "n decimal(7,0)"),
+    ],
+)
+def test_typed_columns_are_widened_or_refused_by_name(
+    broker: SmallSegments, exports: Exports, kind: str, earlier: str, later: str
+) -> None:
+    topic, parts = f"widened-{kind}-{earlier[2:6]}", PartSettings(kind=kind)
+    broker.append(topic, 3)
+    exports.export(topic, parts=parts, values=typed(earlier))
+    broker.append(topic, 3, first=3)
+    if kind == "delta":
+        with pytest.raises(BadOption, match=r"column n of the Delta table .* keeps its types. Give it the"):
+            exports.export(topic, parts=parts, values=typed(later))
+        assert exports.export(topic, parts=parts, values=typed(earlier)).records == 3
+        assert [row["n"] for row in read(exports, topic)] == [0, 1, 2, 3, 4, 5]
+        return
+    assert exports.export(topic, parts=parts, values=typed(later)).records == 3
+    assert [row["n"] for row in read(exports, topic)] == [0, 1, 2, 3, 4, 5]
+    table = exports.chain(topic)
+    assert isinstance(table, TableChain)
+    found = table.table().scan(row_filter="n >= 2").to_arrow()  # with the bounds of the narrower type
+    assert sorted(found.column("n").to_pylist()) == [2, 3, 4, 5]
+    if earlier not in ("n smallint", "n tinyint"):  # to Iceberg these are int
+        with pytest.raises(BadOption, match=r"The column n of the table .*, but this export makes it .* earlier type"):
+            exports.export(topic, parts=parts, values=typed(f"{earlier}, m int" if "m int" in later else earlier))
+    assert compact(exports.store, topic, version="test")[:3] == (2, 1, 6)
+    assert [row["n"] for row in read(exports, topic)] == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later"),
+    [
+        ("n bigint", "n int"),
+        ("n int", "n string"),
+        ("n int", "n double"),
+        ("n decimal(5,0)", "n decimal(7,1)"),
+        ("n struct<a:int>", "n struct<a:int,b:int>"),
+    ],
+)
+def test_other_changes_of_a_typed_column_are_refused_by_name(
+    broker: SmallSegments, exports: Exports, kind: str, earlier: str, later: str
+) -> None:
+    topic, parts = f"kept-{kind}-{later[2:8].strip('<').replace('(', '')}", PartSettings(kind=kind)
+    broker.append(topic, 3)
+    exports.export(topic, parts=parts, values=typed(earlier))
+    broker.append(topic, 3, first=3)
+    with pytest.raises(BadOption, match=r"The column n of the table .* is .*, but this export makes it .* Give it the"):
+        exports.export(topic, parts=parts, values=typed(later))
+    assert exports.export(topic, parts=parts, values=typed(earlier)).records == 3
+    assert [row["value"] for row in read(exports, topic)] == values(6)
+
+
+def test_an_export_whose_columns_another_has_changed_meanwhile_adds_nothing(
+    broker: SmallSegments, exports: Exports, kind: str
+) -> None:
+    topic, parts = f"meanwhile-{kind}", PartSettings(kind=kind)
+    broker.append(topic, 3)
+    exports.export(topic, parts=parts, values=typed("n int"))
+    broker.append(topic, 3, first=3)
+
+    def overtake() -> None:
+        exports.export(topic, parts=parts, values=typed("n int, m string"), pid=ended_pid())
+        broker.append(topic, 3, first=6)
+
+    engine = Overtaken(overtake)
+    slow = exports.exporter(parts=parts, values=typed("n int"), engine=engine, pid=ended_pid())
+    with pytest.raises(BadOption, match="has the columns m, but this export does not"):
+        slow.export(topic)
+    assert [row["value"] for row in read(exports, topic)] == values(6)
+    assert exports.export(topic, parts=parts, values=typed("n int, m string")).records == 3
+    assert [row["value"] for row in read(exports, topic)] == values(9)
+    assert Verification(exports.store, topic).run(exports.origin).problems == []
 
 
 def test_compaction_and_vacuum_leave_every_record_once(broker: SmallSegments, exports: Exports, kind: str) -> None:

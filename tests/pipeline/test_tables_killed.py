@@ -6,6 +6,7 @@ that has imported everything, so that a kill costs no start of an interpreter.
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import signal
@@ -19,9 +20,12 @@ import pytest
 
 from pipeline.export.maintenance import compact
 from pipeline.export.part_settings import TABLES, PartSettings
+from pipeline.values import Column, ValueShape
 from tests.pipeline.exports import Exports
 from tests.support.broker_process import PATIENCE_S, ROOT
 from tests.support.small_segments import SmallSegments
+from topics_client import NewRecord
+from topics_client.column_types import Scalar
 
 #: What a killed run does.
 RUNS = ("export", "compact")
@@ -39,10 +43,12 @@ class Steps:
     def install(self) -> None:
         import pyiceberg.io.pyarrow as files
         from deltalake import DeltaTable
+        from deltalake.table import TableAlterer
         from sqlalchemy.engine import Connection
 
         for owner, name in (
             (DeltaTable, "create_write_transaction"),
+            (TableAlterer, "add_columns"),
             (files.PyArrowFile, "create"),
             (Connection, "_commit_impl"),
         ):
@@ -72,16 +78,23 @@ class Steps:
         self.step()
 
 
-def run(what: str, url: str, to: str, topic: str, kind: str, at: int, steps: Any) -> None:
-    """In the child: an export or a compaction, killed at a step. Tells the number of steps if it is not."""
+def run(what: str, url: str, to: str, topic: str, kind: str, at: int, steps: Any, columns: int = 0) -> None:
+    """In the child: an export with so many typed columns, or a compaction, killed at a step. Tells the number of steps
+    if it is not."""
     counted = Steps(at, to)
     counted.install()
     with Exports(url, to) as exports:
         if what == "export":
-            exports.export(topic, parts=PartSettings(kind=kind))
+            exports.export(topic, parts=PartSettings(kind=kind), values=numbered(columns))
         else:
             compact(exports.store, topic, version="test")
     steps.put(counted.count)
+
+
+def numbered(columns: int) -> ValueShape | None:
+    """The typed columns n1, n2 and so on."""
+    found = tuple(Column(f"n{at}", f"n{at}", Scalar("int")) for at in range(1, columns + 1))
+    return ValueShape(found) if found else None
 
 
 def processes() -> Any:
@@ -91,11 +104,11 @@ def processes() -> Any:
     return found
 
 
-def killed_at(what: str, url: str, to: str, topic: str, kind: str, at: int) -> int | None:
+def killed_at(what: str, url: str, to: str, topic: str, kind: str, at: int, columns: int = 0) -> int | None:
     """None: the run was killed at that step; else the number of its steps."""
     fresh = processes()
     steps = fresh.SimpleQueue()
-    process = fresh.Process(target=run, args=(what, url, to, topic, kind, at, steps))
+    process = fresh.Process(target=run, args=(what, url, to, topic, kind, at, steps, columns))
     process.start()
     process.join(2 * PATIENCE_S)
     assert process.exitcode in (0, -signal.SIGKILL), process.exitcode
@@ -133,6 +146,48 @@ def test_killed_at_any_step_and_run_again(
     assert numbers == list(range(1, len(numbers) + 1))
     assert kills >= points
     print(f"{kind}: {total} steps, {kills} kills, {len(numbers)} manifests")
+
+
+@pytest.mark.parametrize("kind", TABLES)
+@pytest.mark.parametrize(
+    "points", [pytest.param(2), pytest.param(8, marks=pytest.mark.slow), pytest.param(0, marks=pytest.mark.soak)]
+)
+@pytest.mark.timeout(1800)
+def test_killed_while_a_column_is_added_and_run_again(
+    broker: SmallSegments, exports: Exports, monkeypatch: pytest.MonkeyPatch, kind: str, points: int
+) -> None:
+    """Each run has one more column than the one before. `points`: as above."""
+    from tests.pipeline.test_tables import read
+
+    monkeypatch.chdir(ROOT)
+    topic = f"evolved-{kind}-{points}"
+    to, parts = exports.job.to, PartSettings(kind=kind)
+
+    def append(first: int, columns: int) -> None:
+        for n in range(first, first + 5):
+            row = {f"n{at}": n for at in range(1, columns + 1)}
+            broker.client.append(topic, [NewRecord(data=json.dumps(row).encode())])
+        broker.append(topic, 0)
+
+    append(0, 1)
+    exports.export(topic, parts=parts)
+    append(5, 1)
+    total = killed_at("export", broker.url, to, topic, kind, 0, 1)
+    assert total is not None
+    assert total >= 8
+    count = 10
+    for columns, at in enumerate(range(1, total + 1, max(1, total // points) if points else 1), 2):
+        append(count, columns)
+        count += 5
+        killed_at("export", broker.url, to, topic, kind, at, columns)
+        assert seqs(exports, topic) in (list(range(1, count - 4)), list(range(1, count + 1)))
+        exports.export(topic, parts=parts, values=numbered(columns))
+        rows = read(exports, topic)
+        assert [row["seq"] for row in rows] == list(range(1, count + 1))
+        assert [row[f"n{columns}"] for row in rows] == [None] * (count - 5) + list(range(count - 5, count))
+        assert [row["n1"] for row in rows] == [None] * 5 + list(range(5, count))
+    numbers = exports.chain(topic).numbers()
+    assert numbers == list(range(1, len(numbers) + 1))
 
 
 def seqs(exports: Exports, topic: str) -> list[int]:
