@@ -16,7 +16,7 @@ import msgspec
 from pipeline.broker import TopicMissing
 from pipeline.errors import BadOption, SegmentDamaged, SourceUnreadable, TopicChanged
 from pipeline.local import CHUNK_BYTES, LocalOrigin, evicted_by, loud
-from pipeline.view import LogView, Loss, PartitionCounts, SegmentInfo
+from pipeline.view import LogView, Loss, PartitionCounts, Renewal, SegmentInfo
 from storage import StorageError
 from storage.format import idx_entry
 from storage.platform import PosixFileSystem
@@ -39,6 +39,7 @@ class _TopicFile(msgspec.Struct, kw_only=True):
     loss: list[tuple[int, int, str]]
     segments: list[dict[str, int]]
     end_seq: int
+    renewals: list[tuple[int, int]] = []
 
 
 def _newest(logs: list[tuple[str, _TopicFile]]) -> dict[int, tuple[str, _TopicFile]]:
@@ -163,6 +164,7 @@ class ColdOrigin(LocalOrigin):
             segments=segments,
             evicted_by=evicted_by(floors),
             partition=partition,
+            renewals=[Renewal(epoch=epoch, head_seq=head) for epoch, head in file.renewals],
         )
 
     def data(

@@ -29,8 +29,8 @@ def log_name(topic: str, partition: int) -> str:
 
 
 #: Reasons of gaps where a log has ended: the topic was created again, also at a broker that was installed again, or
-#: deleted.
-RECREATED, REINSTALLED, DELETED = "recreated", "reinstalled", "deleted"
+#: deleted, or a recovery has cut off the end of its log.
+RECREATED, REINSTALLED, DELETED, RENEWED = "recreated", "reinstalled", "deleted", "renewed"
 
 
 class Gap(NamedTuple):
@@ -49,7 +49,7 @@ class Gap(NamedTuple):
     @property
     def ends_log(self) -> bool:
         """Whether the log has ended. Nobody knows how many records were appended to it since the last run."""
-        return self.reason in (RECREATED, REINSTALLED, DELETED)
+        return self.reason in (RECREATED, REINSTALLED, DELETED, RENEWED)
 
     @property
     def missed_estimate(self) -> int:
@@ -68,6 +68,11 @@ class Gap(NamedTuple):
                 "another broker, or the topic was created again in another cell. The old topic was read up to seq "
                 f"{self.first - 1}.{known}"
             )
+        if self.reason == RENEWED:
+            return (
+                f"{log}: recovery has cut off the end of its log. Records from seq {self.first} on that were not read "
+                f"before are gone, and their seqs are assigned to other records.{known}"
+            )
         if self.reason == DELETED:
             later = known or " Any later records are lost; nobody knows whether it had some."
             return f"{log}: the topic was deleted; it was read up to seq {self.first - 1}.{later}"
@@ -77,6 +82,8 @@ class Gap(NamedTuple):
         """How to continue, as a sentence. A stream with a checkpoint does not look at startingOffsets."""
         if self.reason == DELETED:
             return "Continue without it: failOnDataLoss=false, or leave the topic out."
+        if self.reason == RENEWED:
+            return "Continue with the records that were appended since: --allow-data-loss."
         if self.ends_log:
             return (
                 "Continue with the first record that is there now: failOnDataLoss=false, another checkpoint for a "

@@ -26,7 +26,7 @@ from pipeline.broker import TopicMissing
 from pipeline.cold import cold_store, object_chunks
 from pipeline.errors import PipelineError, SegmentDamaged, SourceUnreadable, TopicChanged, log_name
 from pipeline.local import CHUNK_BYTES, LocalOrigin, evicted_by
-from pipeline.view import LogView, Loss, PartitionCounts, SegmentInfo
+from pipeline.view import LogView, Loss, PartitionCounts, Renewal, SegmentInfo
 from storage import StorageError
 from storage.offline import (
     BackupCopies,
@@ -348,4 +348,5 @@ def _view(log: StoppedLog, segments: list[SegmentInfo], mark: str) -> LogView:
         evicted_by=evicted_by(log.floors),
         mark=mark,
         partition=log.partition,
+        renewals=[Renewal(epoch=epoch, head_seq=head) for epoch, head in log.renewals],
     )

@@ -21,6 +21,13 @@ class Loss(msgspec.Struct, frozen=True, kw_only=True, rename={"first": "from", "
     cause: str
 
 
+class Renewal(msgspec.Struct, frozen=True, kw_only=True):
+    """A recovery has cut off the end of the log after `head_seq`, and given it this epoch."""
+
+    epoch: int
+    head_seq: int
+
+
 class SegmentInfo(msgspec.Struct, frozen=True, kw_only=True, rename={"size": "bytes"}):
     """Seqs first_seq <= seq < end_seq. `size`: bytes of .data. Only sealed segments can be downloaded."""
 
@@ -67,11 +74,21 @@ class LogView(msgspec.Struct, frozen=True, kw_only=True):
     #: For a data directory: identifies its state at the read.
     mark: str = ""
     partition: int = 0
+    renewals: Sequence[Renewal] = ()
 
     @property
     def end(self) -> int:
         """The seq after the last one to read: records that are not durable are read later."""
         return max(self.durable_seq + 1, 1)
+
+    def shared_with(self, epoch: int) -> int | None:
+        """The last seq of those that are of the same records as in an earlier epoch of the log.
+
+        None: nobody knows, because the source does not say when the present epoch began.
+        """
+        if all(each.epoch != self.epoch for each in self.renewals):
+            return None
+        return min((each.head_seq for each in self.renewals if each.epoch > epoch), default=None)
 
     def gaps(self, topic: str, start: int, end: int) -> Iterator[Gap]:
         """The losses in seqs start <= seq < end, in order. The reason of an eviction may be ""."""

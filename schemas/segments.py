@@ -43,6 +43,13 @@ class Tail(AnswerModel):
     end_seq: int = Field(description="Exclusive.")
 
 
+class Renewal(AnswerModel):
+    """A recovery has cut off the end of the log, and given it a new epoch."""
+
+    epoch: int
+    head_seq: int = Field(description="The head then. Higher seqs may have been of other records before.")
+
+
 class SegmentsAnswer(AnswerModel):
     cluster_id: str
     topic_id: int
@@ -54,6 +61,7 @@ class SegmentsAnswer(AnswerModel):
     loss: list[Loss]
     segments: list[Segment]
     tail: Tail
+    renewals: list[Renewal]
     performance: Performance
 
     model_config = ConfigDict(
@@ -84,6 +92,7 @@ class SegmentsAnswer(AnswerModel):
                         }
                     ],
                     "tail": {"first_seq": 10_001, "end_seq": 10_041},
+                    "renewals": [],
                     "performance": EXAMPLE_PERFORMANCE,
                 }
             ]

@@ -32,6 +32,7 @@ from pipeline.errors import (
     DELETED,
     RECREATED,
     REINSTALLED,
+    RENEWED,
     AnotherExporter,
     BadOption,
     Gap,
@@ -253,11 +254,8 @@ class Exporter:
             # with its existing records.
             start = self._first(topic, view) if before is None else 1
         elif mark is not None and known.is_other(view.cluster_id, view.topic_id, view.epoch):
-            last = max(known.end, view.evict_floor - 1)
-            reason = RECREATED if known.cluster_id == view.cluster_id else REINSTALLED
-            unread = _unread(before, view.partition, known.end)
-            found.gaps.append(Gap(topic, view.partition, known.end, last, reason, unread))
-            start = _after_recreation(known, mark, view)
+            gap, start = _after_the_end(topic, known, mark, view, before)
+            found.gaps.append(gap)
         elif known.end > view.head_seq + 1:
             raise PipelineError(
                 f"{log_name(topic, view.partition)}: it is exported up to seq {known.end - 1}, but its last seq is "
@@ -405,11 +403,22 @@ def _expiring(plan: Plan, expires_ms: int) -> Plan:
     return msgspec.structs.replace(plan, expires_ms=expires_ms)
 
 
-def _after_recreation(known: Bookmark, mark: LogMark, view: LogView) -> int:
+def _after_the_end(
+    topic: str, known: Bookmark, mark: LogMark, view: LogView, before: Manifest | None
+) -> tuple[Gap, int]:
+    """What is lost of an exported log that has ended, and where its partition continues."""
+    shared = None
     if (known.cluster_id, mark.topic_id) == (view.cluster_id, view.topic_id):
-        # The same log, but recovery has lost its end. Its remaining records are exported already.
-        return min(known.end, view.head_seq + 1)
-    return planning.earliest(view)
+        shared = view.shared_with(mark.epoch)
+    if shared is None:
+        last = max(known.end, view.evict_floor - 1)
+        reason = RECREATED if known.cluster_id == view.cluster_id else REINSTALLED
+        unread = _unread(before, view.partition, known.end)
+        return Gap(topic, view.partition, known.end, last, reason, unread), planning.earliest(view)
+    # The same log, but recovery has lost its end. What it kept is exported already, up to `known.end`.
+    first = max(known.end, shared + 1)
+    unread = _unread(before, view.partition, first)
+    return Gap(topic, view.partition, first, first + max(1, unread) - 1, RENEWED, unread), min(known.end, shared + 1)
 
 
 def _gone(found: _Next, partition: int, known: Bookmark, count: int) -> None:

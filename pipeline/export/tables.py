@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from pipeline.errors import RECREATED, REINSTALLED, BadOption, ManifestDamaged, StoreRefused
+from pipeline.errors import RECREATED, REINSTALLED, RENEWED, BadOption, ManifestDamaged, StoreRefused
 from pipeline.export import names
 from pipeline.export.manifest import Chain, FileEntry, Manifest, files_of
 from pipeline.export.part_settings import PartSettings
@@ -207,7 +207,9 @@ def seqs_of(manifest: Manifest, before: dict[str, int]) -> dict[int, tuple[int, 
     for key, end in manifest.end.items():
         mark = manifest.logs.get(key)
         first = mark.first if mark is not None else 1
-        is_new = any(str(gap.partition) == key and gap.reason in (RECREATED, REINSTALLED) for gap in manifest.gaps)
+        is_new = any(
+            str(gap.partition) == key and gap.reason in (RECREATED, REINSTALLED, RENEWED) for gap in manifest.gaps
+        )
         start = first if is_new else before.get(key, first)
         if end > start:
             found[int(key)] = (start, end - 1)

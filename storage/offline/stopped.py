@@ -70,6 +70,8 @@ class StoppedLog(NamedTuple):
     evict_floor: int
     loss: list[tuple[int, int, str]]
     segments: list[StoppedSegment]
+    #: (epoch, head when it began): higher seqs may have been of other records before.
+    renewals: list[tuple[int, int]]
     #: Live records, by the engine's own count.
     live: int
 
@@ -184,6 +186,7 @@ class StoppedDirectory:
             evict_floor=log.marks.evict_floor,
             loss=list(log.marks.loss),
             segments=[self._segment(log, each) for each in log.held.manifest.segments if each.count],
+            renewals=list(log.renewals),
             live=log.count,
         )
 

@@ -34,6 +34,13 @@ class LossView(msgspec.Struct, frozen=True, kw_only=True, rename={"from_seq": "f
     cause: str
 
 
+class RenewalView(msgspec.Struct, frozen=True, kw_only=True):
+    """The log got this epoch when its head was `head_seq`: seqs above it may have been of other records before."""
+
+    epoch: int
+    head_seq: int
+
+
 class SegmentView(msgspec.Struct, frozen=True, kw_only=True):
     """Seqs first_seq <= seq < end_seq, in files of `generation`. Sizes are bytes of .data, times ms.
 
@@ -74,6 +81,7 @@ class SegmentsView(msgspec.Struct, frozen=True, kw_only=True):
     loss: list[LossView]
     segments: list[SegmentView]
     tail: TailView
+    renewals: list[RenewalView]
 
 
 def view_of(topic: Topic, cluster_id: str, shard: ShardLog) -> SegmentsView:
@@ -91,6 +99,7 @@ def view_of(topic: Topic, cluster_id: str, shard: ShardLog) -> SegmentsView:
         # A segment that was opened and never written to may have no files yet.
         segments=[_view(log, segment) for segment in log.held.manifest.segments if segment.count],
         tail=TailView(first_seq=log.held.flushed + 1, end_seq=log.head + 1),
+        renewals=[RenewalView(epoch=epoch, head_seq=head) for epoch, head in log.renewals],
     )
 
 

@@ -79,9 +79,10 @@ async def test_a_new_topic_has_no_segments(engine: Engine, client: httpx.AsyncCl
     await client.put("/v0/topics/t")
     found = await listed(client)
     assert found["performance"]["server_total_ms"] >= 0
-    assert {name: found[name] for name in ("segments", "loss", "tail")} == {
+    assert {name: found[name] for name in ("segments", "loss", "tail", "renewals")} == {
         "segments": [],
         "loss": [],
+        "renewals": [],
         "tail": {"first_seq": 1, "end_seq": 1},
     }
     assert (found["earliest_seq"], found["evict_floor"], found["head_seq"], found["durable_seq"]) == (1, 1, 0, 0)
@@ -120,6 +121,16 @@ async def test_loss_ranges_have_both_ends(engine: Engine, client: httpx.AsyncCli
     await fill(client, "t", 3)
     engine.catalog.topics["t"].log.evict(loss=[(4, 6, "crash")])
     assert (await listed(client))["loss"] == [{"from": 4, "to": 6, "cause": "crash"}]
+
+
+async def test_renewals_are_the_epochs_with_the_head_when_they_began(engine: Engine, client: httpx.AsyncClient) -> None:
+    await fill(client, "t", 3)
+    log = engine.catalog.topics["t"].log
+    log.renew(7, 3)
+    await fill(client, "t", 2)
+    log.renew(9, 4)
+    found = await listed(client)
+    assert (found["epoch"], found["renewals"]) == (9, [{"epoch": 7, "head_seq": 3}, {"epoch": 9, "head_seq": 4}])
 
 
 async def test_an_ephemeral_topic_has_a_tail(engine: Engine, client: httpx.AsyncClient) -> None:

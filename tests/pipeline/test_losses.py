@@ -12,7 +12,7 @@ from pipeline.export.exporter import Limits
 from pipeline.export.part_settings import FORMATS, PartSettings
 from tests.pipeline.exports import Exports, command
 from tests.support.small_segments import SmallSegments
-from topics_client import Client
+from topics_client import Client, NewRecord
 
 
 @pytest.mark.parametrize("kind", FORMATS)
@@ -87,3 +87,66 @@ def test_a_broker_that_was_installed_again(tmp_path: Path) -> None:
         )
         assert "Check the URL, the token and its scopes" in refused
         assert "old-key" not in refused
+
+
+OLD = [b'"old-%d"' % n for n in range(10)]
+CUT = [b'"cut-%d"' % n for n in range(10)]
+NEW = [b'"new-%d"' % n for n in range(20)]
+SLOWLY = {"checkpoint_records": 10_000_000, "checkpoint_interval_ms": 3_600_000}
+
+
+def damage(data_dir: Path, what: bytes) -> None:
+    """Overwrite these bytes in the log."""
+    files = [file for file in (data_dir / "wal").rglob("*") if file.is_file() and what in file.read_bytes()]
+    assert len(files) == 1
+    files[0].write_bytes(files[0].read_bytes().replace(what, b"\xff" * len(what)))
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+@pytest.mark.parametrize(
+    ("exported", "gap"),
+    [
+        pytest.param(5, (11, 20, 10), id="less than recovery kept"),
+        pytest.param(15, (16, 20, 5), id="more than recovery kept"),
+        pytest.param(20, (21, 21, 0), id="everything"),
+    ],
+)
+def test_records_that_are_appended_after_recovery_has_cut_off_the_end_of_a_log_are_exported(
+    tmp_path: Path, exported: int, gap: tuple[int, int, int], stopped: bool
+) -> None:
+    """Salvage keeps 10 of 20 records. Producers then append more than were lost."""
+    to = str(tmp_path / "out")
+    with SmallSegments(tmp_path / "broker", **SLOWLY) as broker, Exports(broker.url, to) as exports:
+        broker.client.put_topic("t", durability="fsync")
+        for batch in (OLD, CUT):
+            broker.client.append("t", [NewRecord(data=each) for each in batch])
+        broker.client.put_topic("other", durability="fsync")
+        for _ in range(4):  # salvage cuts within a file of the log that is not the last one
+            broker.client.append("other", [NewRecord(data=b'"' + b"x" * 500_000 + b'"')])
+        exports.export("t", limits=Limits(max_records=exported))
+        broker.kill()
+        damage(broker.data_dir, CUT[0])
+        broker.start_again(recovery="salvage", **SLOWLY)
+        assert broker.client.state("t", touch=False).head_seq == 10
+        broker.client.append("t", [NewRecord(data=each) for each in NEW])
+        where = ("--topics", "t", "--to", to, "--engine", "arrow")
+        if stopped:
+            broker.kill()
+            where += ("--path", str(broker.data_dir))
+        else:
+            where += ("--url", broker.url)
+        refused = command("export", *where, status=1)
+        assert f"recovery has cut off the end of its log. Records from seq {gap[0]} on that were not read" in refused
+        assert "Continue with the records that were appended since: --allow-data-loss" in refused
+        command("export", *where, "--allow-data-loss")
+        rows = [(row["seq"], row["value"]) for row in exports.rows("t")]
+        before = list(enumerate([*OLD, *CUT], 1))[: max(exported, 10)]
+        assert sorted(rows) == sorted(before + list(enumerate(NEW, 11)))
+        newest = exports.chain("t").newest()
+        assert newest is not None
+        assert [(each.first, each.last, each.missed_estimate, each.reason) for each in newest.gaps] == [
+            (*gap, "renewed")
+        ]
+        assert " 0 problems; " in command("verify", *where[:4], *where[-2:])
+        command("export", *where)
+        assert exports.chain("t").numbers() == [1, 2]

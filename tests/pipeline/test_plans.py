@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pipeline.errors import Gap
 from pipeline.splits import splits_of, target_for
-from pipeline.view import LogView, Loss, SegmentInfo
+from pipeline.view import LogView, Loss, Renewal, SegmentInfo
 
 
 def view(*ends: int, sealed: int, head: int, earliest: int = 1, floor: int = 1, loss: tuple[Loss, ...] = ()) -> LogView:
@@ -81,3 +81,24 @@ def test_gaps_are_evicted_and_lost_ranges(start: int, end: int, gaps: list[tuple
     found = view(sealed=0, head=200, earliest=10, floor=10, loss=(Loss(first=20, last=24, cause="crash"),))
     found = msgspec.structs.replace(found, evicted_by="cap")
     assert list(found.gaps("t", start, end)) == [Gap("t", 0, *each) for each in gaps]
+
+
+@pytest.mark.parametrize(
+    ("epoch", "kept"),
+    [
+        (1, 30),
+        (3, 30),
+        (5, 40),
+        (7, None),
+    ],
+)
+def test_an_earlier_epoch_shares_the_records_up_to_the_lowest_head_of_all_later_ones(
+    epoch: int, kept: int | None
+) -> None:
+    import msgspec
+
+    renewals = [Renewal(epoch=3, head_seq=50), Renewal(epoch=5, head_seq=30), Renewal(epoch=7, head_seq=40)]
+    found = msgspec.structs.replace(view(sealed=0, head=60), epoch=7, renewals=renewals)
+    assert found.shared_with(epoch) == kept
+    assert msgspec.structs.replace(found, epoch=9).shared_with(epoch) is None
+    assert msgspec.structs.replace(found, renewals=()).shared_with(epoch) is None

@@ -19,12 +19,15 @@ from typing import Any, TypeAlias
 
 from tests.support.spec_frames import SpecViolation
 from tests.support.spec_segment import SegmentIndexEntry, SegmentViolation, decode_idx
+from tests.support.spec_snapshot import are_renewals
 
 Objects: TypeAlias = Mapping[str, Callable[[], bytes]]
 
 _KEYS = {"cluster_id", "name", "partition", "partitions", "epoch", "floors", "loss", "segments", "end_seq"}
 #: And this one, which older files do not have.
 _SINCE = {"topic"}
+#: This one is left out when it is empty.
+_MAYBE = {"renewals"}
 _OF_A_LOG = re.compile(r"topics/[0-9a-f]{16}/(?:seg-[0-9]{20}(?:\.[1-9][0-9]*)?\.(?:data|idx)|topic\.json)")
 
 
@@ -76,8 +79,10 @@ class ColdStore:
             return None
         fields: dict[str, Any] = json.loads(self._objects[key]())
         key = f"{self._cluster_id}/{key}"
-        if fields.keys() - _SINCE != _KEYS or fields["cluster_id"] != self._cluster_id:
+        if fields.keys() - _SINCE - _MAYBE != _KEYS or fields["cluster_id"] != self._cluster_id:
             raise SpecViolation(key, 0, f"{sorted(fields)}, of {fields.get('cluster_id')}")
+        if "renewals" in fields and not are_renewals(fields["renewals"]):
+            raise SpecViolation(key, 0, f"no renewals: {fields['renewals']}")
         segments: list[tuple[int, int, int]] = []
         for each in fields["segments"]:
             if each.keys() != {"first_seq", "end_seq", "gen"} or each["first_seq"] >= each["end_seq"]:

@@ -99,7 +99,7 @@ _BODY: dict[str, Fits] = {
 }
 
 
-def _are_renewals(value: Any) -> bool:
+def are_renewals(value: Any) -> bool:
     """Pairs of an epoch and of the head when it began, ascending."""
     return (
         isinstance(value, list)
@@ -118,7 +118,7 @@ _SECTION: dict[str, Fits] = {
     "partitions": is_seq,
     "config": is_config,
     "epoch": is_seq,
-    "renewals?": _are_renewals,
+    "renewals?": are_renewals,
     "head_seq": is_u64,
     "reserved": is_u64,
     "last_ts": is_u64,

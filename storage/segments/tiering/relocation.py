@@ -28,11 +28,11 @@ _PIECE_BYTES = 4 << 20
 _log = structlog.get_logger("storage")
 
 
-class TopicFile(msgspec.Struct, frozen=True, kw_only=True):
+class TopicFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """topic.json: names the objects of a log that count, for readers of the tier without a broker.
 
     Records with seq < end_seq are in these segments, or gone; of later ones some are missing. `topic`: the topic_id of
-    partition 0, which no other topic of that name has had.
+    partition 0, which no other topic of that name has had. `renewals`: as in `Log.renewals`.
     """
 
     cluster_id: str
@@ -45,6 +45,7 @@ class TopicFile(msgspec.Struct, frozen=True, kw_only=True):
     loss: list[LossRange]
     segments: list[dict[str, int]]
     end_seq: int
+    renewals: list[tuple[int, int]] = []
 
 
 def topic_file(cluster_id: str, topic: Topic, log: Log) -> bytes:
@@ -68,6 +69,7 @@ def topic_file(cluster_id: str, topic: Topic, log: Log) -> bytes:
         loss=list(log.marks.loss),
         segments=named,
         end_seq=end_seq,
+        renewals=list(log.renewals),
     )
     return msgspec.json.encode(content)
 

@@ -236,6 +236,8 @@ NAMED = {"first_seq": 1, "end_seq": 5, "gen": 0}
     [
         ({"cluster_id": "another"}, "of another"),
         ({"more": 1}, "'more'"),
+        ({"renewals": []}, "no renewals: []"),
+        ({"renewals": [[2, 4], [1, 5]]}, "no renewals: [[2, 4], [1, 5]]"),
         ({"name": "others"}, "of 'others', and log 1 is 'orders'"),
         ({"partition": 1}, "of 'orders', and log 1 is 'orders'"),
         ({"segments": [NAMED, NAMED]}, "does not come behind"),
@@ -249,6 +251,11 @@ NAMED = {"first_seq": 1, "end_seq": 5, "gen": 0}
 def test_a_topic_file_with_other_values_is_refused(tiers: Tiers, changed: dict[str, Any], reason: str) -> None:
     tiers.topic_file(**changed)
     tiers.refused(reason)
+
+
+def test_a_topic_file_may_have_renewals(tiers: Tiers) -> None:
+    tiers.topic_file(renewals=[[1, 5], [2, 4]])
+    tiers.read()
 
 
 def _none(tiers: Tiers) -> None:

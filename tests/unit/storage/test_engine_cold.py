@@ -143,10 +143,11 @@ async def test_the_topic_file_has_identity_settings_and_segments(bench: Bench) -
         "segments": [{"first_seq": first, "end_seq": first + 10, "gen": 0} for first in (1, 11, 21)],
         "end_seq": 31,
     }
+    bench.engine.catalog.topics["t"].log.renew(9, 45)
     await bench.engine.delete_records("t", before_seq=12)
     await bench.settle()
     after = bench.topic_file()
-    assert after["floors"] == {"delete": 12}
+    assert (after["floors"], after["epoch"], after["renewals"]) == ({"delete": 12}, 9, [[9, 45]])
     assert after["segments"] == [{"first_seq": first, "end_seq": first + 10, "gen": 0} for first in (11, 21)]
 
 
