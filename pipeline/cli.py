@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import time
@@ -61,12 +62,11 @@ app = typer.Typer(
     help="Export topics to files, each record once. Manual: docs/guides/spark.md.",
 )
 
+_TOKEN = "TOPICS_TOKEN"
 UrlOption = Annotated[str, typer.Option("--url", envvar="TOPICS_URL", metavar="URL", help="URL of the broker.")]
 TokenOption = Annotated[
     str | None,
-    typer.Option(
-        "--token", envvar="TOPICS_TOKEN", metavar="KEY", help="API key with the scope read, if the broker has keys."
-    ),
+    typer.Option("--token", envvar=_TOKEN, metavar="KEY", help="API key with the scope read, if the broker has keys."),
 ]
 PathOption = Annotated[
     str,
@@ -326,7 +326,7 @@ def verify(
         store = open_store(to)
         wrong = 0
         for name in _exported(store, topics):
-            if url or path:
+            if url or path or cold_path:
                 with _origin(url, token, path, cold_path) as origin:
                     found = Verification(store, name).run(origin)
             else:
@@ -412,10 +412,19 @@ def _endings() -> Generator[None]:
         raise typer.Exit(130) from None
 
 
+def _check_source(token: str | None, path: str, cold_path: str) -> None:
+    """Refuse options that would have no effect. A key in the environment may be for other commands."""
+    if cold_path and not path:
+        raise BadOption("--cold-path is about a source without a broker (--path): a broker reads its own cold tier.")
+    if path and token and token != os.environ.get(_TOKEN):
+        raise BadOption("--token is about a broker (--url): a path is read with the rights of this process.")
+
+
 @contextmanager
 def _origin(url: str, token: str | None, path: str, cold_path: str) -> Generator[FullOrigin]:
     if bool(url) == bool(path):
         raise BadOption("Give either --url or --path.")
+    _check_source(token, path, cold_path)
     with open_origin(url=url, token=token, path=path, cold_path=cold_path) as origin:
         yield origin
 

@@ -24,6 +24,7 @@ Stamps = int | dict[str, dict[int, int]]
 MAX_DELAY_MS = 900_000
 
 _NAMES = ("topic", "topics", "subscribe", "topicspattern", "subscribepattern", "assign")
+_STRATEGY = "startingOffsetsByTimestampStrategy"
 #: Every option of a read, as the documentation spells it.
 READ = (
     "url",
@@ -42,7 +43,7 @@ READ = (
     "endingTimestamp",
     "startingOffsetsByTimestamp",
     "endingOffsetsByTimestamp",
-    "startingOffsetsByTimestampStrategy",
+    _STRATEGY,
     "failOnDataLoss",
     "minOffsetsPerTrigger",
     "maxTriggerDelay",
@@ -152,9 +153,16 @@ def parse(options: Mapping[str, str]) -> ReadOptions:
     path = given.get("path", "")
     if bool(url) == bool(path):
         raise BadOption("Set either url (the broker's HTTP address, such as http://host:4000), or path.")
+    _check_source(given, path)
     topics, pattern = _wanted(given)
     assigned = _assigned(given["assign"]) if given.get("assign") else {}
     starting_ts, ending_ts = _stamps(given, "starting"), _stamps(given, "ending")
+    must_exist = _choice(given, _STRATEGY.lower(), "error", "latest") == "error"
+    if given.get(_STRATEGY.lower()) and starting_ts is None:
+        raise BadOption(
+            f"{_STRATEGY} is about a starting time: set startingTimestamp or startingOffsetsByTimestamp as well, or "
+            "remove it."
+        )
     starting, ending = (_bound(given.get(name), name) for name in ("startingoffsets", "endingoffsets"))
     if starting_ts is None and ending_ts is None:
         _check_order(starting, ending)
@@ -177,7 +185,7 @@ def parse(options: Mapping[str, str]) -> ReadOptions:
         ending=ending if ending_ts is None else None,
         starting_ts=starting_ts,
         ending_ts=ending_ts,
-        starting_ts_must_exist=_choice(given, "startingoffsetsbytimestampstrategy", "error", "latest") == "error",
+        starting_ts_must_exist=must_exist,
         fail_on_loss=_flag(given, "failondataloss", True),
         min_records=least,
         max_records=most,
@@ -190,6 +198,15 @@ def parse(options: Mapping[str, str]) -> ReadOptions:
         values=values,
         columns=_columns(given, [*record, *([] if values is None else [each.name for each in values.fields()])]),
     )
+
+
+def _check_source(given: Mapping[str, str], path: str) -> None:
+    if given.get("coldpath") and not path:
+        raise BadOption(
+            "coldPath is about a read without a broker (path): a broker reads its own cold tier. Remove it."
+        )
+    if given.get("token") and path:
+        raise BadOption("token is about a broker (url): a path is read with the rights of this process. Remove it.")
 
 
 def _values(given: Mapping[str, str], record: Sequence[str]) -> ValueShape | None:

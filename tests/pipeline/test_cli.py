@@ -56,10 +56,31 @@ def test_failing_topic_does_not_stop_the_other_topics(broker: SmallSegments, tmp
         (("--topics", "x", "--url", "u", "--retain", "7"), "--retain must be a time like 90m"),
         (("--topics", "x", "--url", "u", "--compact-every", "1d", "--retain", "1h"), "--retain must be at least 1d"),
         (("--topics", "x", "--url", "u", "--max-lag", "9", "--follow"), "--max-lag is for an export that ends"),
+        (
+            ("--topics", "x", "--engine", "arrow", "--url", "u", "--cold-path", "c"),
+            "--cold-path is about a source without",
+        ),
+        (("--topics", "x", "--engine", "arrow", "--path", "p", "--token", "k"), "--token is about a broker"),
     ],
 )
 def test_contradictory_arguments_are_refused(tmp_path: Path, arguments: tuple[str, ...], what: str) -> None:
     assert what in run("export", *arguments, "--to", str(tmp_path), status=2)
+
+
+def test_options_of_another_source_are_refused(broker: SmallSegments, tmp_path: Path) -> None:
+    to = ("--to", str(tmp_path), "--topics", "placed")
+    broker.append("placed", 1)
+    run("export", *to, "--url", broker.url, "--engine", "arrow")
+    assert "--cold-path is about" in run("verify", *to, "--url", broker.url, "--cold-path", "c", status=2)
+    assert "Give either --url or --path" in run("verify", *to, "--cold-path", "c", status=2)
+    assert "--cold-path is about" in run("status", *to, "--url", "http://u:1", "--cold-path", "c", status=2)
+    assert "--token is about" in run("status", *to, "--path", "p", "--token", "k", status=2)
+
+
+def test_a_key_in_the_environment_does_not_refuse_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOPICS_TOKEN", "of-a-broker")
+    said = run("status", "--to", str(tmp_path), "--topics", "x", "--path", str(tmp_path / "none"), status=1)
+    assert "none is neither a data directory nor a cold tier" in said
 
 
 def test_headers_column_on_request(broker: SmallSegments, tmp_path: Path) -> None:

@@ -154,6 +154,16 @@ def test_defaults() -> None:
         ({**PLACE, "topic": "x", "startingOffsetsByTimestamp": '{"x":{"0":-1}}'}, "0 or more"),
         ({**PLACE, "topic": "x", "startingOffsetsByTimestampStrategy": "none"}, "must be error or latest"),
         ({**PLACE, "topic": "x", "timestampType": "other"}, "must be LogAppendTime or CreateTime"),
+        (
+            {**PLACE, "topic": "x", "startingOffsetsByTimestampStrategy": "latest"},
+            "about a starting time: set starting",
+        ),
+        (
+            {**PLACE, "topic": "x", "startingOffsetsByTimestampStrategy": "error", "endingTimestamp": "1"},
+            "about a starting time: set starting",
+        ),
+        ({**PLACE, "topic": "x", "coldPath": "/cold"}, "coldPath is about a read without a broker"),
+        ({"path": "/data", "topic": "x", "token": "key"}, "token is about a broker"),
         ({"topic": "x"}, "either url"),
         ({**PLACE, "path": "/data", "topic": "x"}, "either url"),
         (PLACE, "exactly one of topic"),

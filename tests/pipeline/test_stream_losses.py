@@ -218,7 +218,9 @@ def test_a_start_after_the_end_is_refused(broker: SmallSegments, kind: str) -> N
 @pytest.mark.parametrize("which", ["topic", "subscribePattern"])
 def test_offsets_of_a_topic_that_is_not_read_are_refused(broker: SmallSegments, option: str, which: str) -> None:
     broker.append("orders", 3)
-    given = {"url": broker.url, which: "orders", "startingOffsetsByTimestampStrategy": "latest"}
+    given = {"url": broker.url, which: "orders"}
+    if option == "startingOffsetsByTimestamp":
+        given["startingOffsetsByTimestampStrategy"] = "latest"
     both = {**given, option: '{"orders":{"0":1},"ordesr":{"0":1}}'}
     with pytest.raises(BadOption, match=f"{option} names topic ordesr, which is not read. Did you mean orders?"):
         BatchReader(parse(both)).partitions()
