@@ -40,6 +40,9 @@ from storage.bucket.slots import Fenced, GivenUp, Slots
 from storage.bucket.takeover import Candidate, Taken, begin_cell, take_over
 from tests.support.sim_bucket import Process, World
 
+#: So many objects that nothing leads to are deleted at a time: few, so that some are left.
+SWEEP_PAGE = 3
+
 T = TypeVar("T")
 
 NAME = "cell-00"
@@ -327,7 +330,7 @@ class Member:
 
     def _sweep(self) -> Steps[None]:
         assert self.trimmer is not None
-        rubbish = yield from self.trimmer.rubbish()
+        rubbish = yield from self.trimmer.rubbish(SWEEP_PAGE)
         self.cell.swept += yield from self.trimmer.sweep(rubbish, self.time.is_open)
 
     def _sweep_before(self) -> Steps[None]:
@@ -336,7 +339,7 @@ class Member:
         kept = self.trimmer._bases  # pyright: ignore[reportPrivateUsage]
         with contextlib.suppress(Unanswered):
             self.trimmer._bases = [kept[0], *kept]  # pyright: ignore[reportPrivateUsage]
-            rubbish = yield from self.trimmer.rubbish()
+            rubbish = yield from self.trimmer.rubbish(SWEEP_PAGE)
             self.trimmer._bases = kept  # pyright: ignore[reportPrivateUsage]
             yield from self.trimmer.sweep(rubbish, self.time.is_open)
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Generator
 from random import Random
 from typing import Any
 
-from storage.bucket.requests import Create, Delete, Get, GetMany, Names, Put, Request, Unanswered, Wait
+from storage.bucket.requests import Create, Delete, Get, GetMany, Names, Put, Request, SomeNames, Unanswered, Wait
 
 #: The sender gives up a request without an answer after this many seconds.
 TIMEOUT_S = 2.0
@@ -69,11 +69,17 @@ class World:
             case Get(key):
                 return objects.get(key)
             case Names(prefix):
-                found = [key for key in objects if key.startswith(prefix)]
-                return self.rng.sample(found, self.rng.randint(0, len(found)))
+                return self._listed(prefix)
+            case SomeNames(prefix, wanted, most):
+                return [key for key in self._listed(prefix) if wanted(key)][:most]
             case _:
                 raise AssertionError(request)
         return None
+
+    def _listed(self, prefix: str) -> list[str]:
+        """A listing may be late, partial and unsorted."""
+        found = [key for key in self.objects if key.startswith(prefix)]
+        return self.rng.sample(found, self.rng.randint(0, len(found)))
 
 
 class Process:

@@ -50,8 +50,8 @@ async def _remembered(
     assert cells is not None
     after, first = ("", 0) if request.cursor is None else (request.cursor.topic_name, request.cursor.partition_index)
     cut = min((_position(each.next_cursor) for each in found if each.next_cursor), default=None)
-    told = {topic.name for each in found for topic in each.topics}
-    names = {topic.name for topic in request.topics} - told
+    shown = {topic.name for each in found for topic in each.topics}
+    names = {topic.name for topic in request.topics} - shown
     missing = sorted(name for name in names if after <= name and (cut is None or (name, 0) < cut))
     others = await recalled(cells, [name for name in missing if is_topic_name(name)])
     nodes, answer = cluster.nodes(call), DescribeTopicPartitionsResponse()

@@ -34,7 +34,7 @@ from broker.kafka.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from broker.kafka.spread import SOON_S, all_there, from_all, spread
+from broker.kafka.spread import AWAY_AFTER_S, all_there, from_all, spread
 from schemas import is_topic_name
 from storage import TopicConfig
 
@@ -113,8 +113,8 @@ def _completed(
             memory.note(topic, cells)
         return topic
     # Another cell may have been told of it later, after it was made anew, or got more partitions.
-    told = (memory.of(name), others.get(name)) if name else ()
-    known = [each for each in told if each is not None and _remembered(call, each)]
+    remembered = (memory.of(name), others.get(name)) if name else ()
+    known = [each for each in remembered if each is not None and _remembered(call, each)]
     shape = newest(known)
     if name is None or shape is None:
         return MetadataResponseTopic(error_code=ErrorCode.LEADER_NOT_AVAILABLE, name=name, topic_id=topic.topic_id)
@@ -162,7 +162,7 @@ _topics_of_cells = spread(
     ),
     into=[("topics", "topics")],
     unavailable=_AWAY,
-    timeout_s=SOON_S,
+    timeout_s=AWAY_AFTER_S,
     patience_s=0,  # later requests of the connection wait for this answer, and clients repeat the request
 )
 

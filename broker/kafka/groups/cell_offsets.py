@@ -20,7 +20,7 @@ from broker.content import in_slices
 from broker.kafka.errors import ErrorCode
 from broker.kafka.groups.offsets import Committed, Offsets, code_of_commit
 from broker.kafka.refusals import Refused
-from broker.kafka.spread import SOON_S, Owners, TopicsElsewhere, ask_others
+from broker.kafka.spread import AWAY_AFTER_S, Owners, TopicsElsewhere, ask_others
 from storage import NotMine, NotReady, TopicNotFound, Unavailable
 from storage.records import address
 
@@ -102,7 +102,7 @@ class CellOffsets(Offsets):
             return found
 
     async def find_all(self, group_id: str) -> list[Committed]:
-        answers = await ask_others(self._cells, FIND_ALL, group_id, timeout_s=SOON_S)
+        answers = await ask_others(self._cells, FIND_ALL, group_id, timeout_s=AWAY_AFTER_S)
         return sorted([*self.all(group_id), *(Committed(*each) for found in answers for each in found)])
 
     async def delete(self, group_id: str, topic: str, partition: int) -> bool:
@@ -152,13 +152,13 @@ class CellOffsets(Offsets):
         shape = self._described.of(topic) if error.outcome == "none" else None
         if shape is None or not 0 < partition < len(shape.cells) or shape.cells[partition] == self._cells.me:
             raise error
-        return await self._cells.peers.call(shape.cells[partition], method, argument, timeout_s=SOON_S)
+        return await self._cells.peers.call(shape.cells[partition], method, argument, timeout_s=AWAY_AFTER_S)
 
     async def _through_topic(self, topic: str, partition: int, method: str, argument: Any) -> Any:
         if self._cells.owner(topic) == self._cells.me:
             cell = self._cells.cell_of(topic, partition)
-            return await self._cells.peers.call(cell, method, argument, timeout_s=SOON_S)
-        return await self._owners.call(topic, method, argument, timeout_s=SOON_S)
+            return await self._cells.peers.call(cell, method, argument, timeout_s=AWAY_AFTER_S)
+        return await self._owners.call(topic, method, argument, timeout_s=AWAY_AFTER_S)
 
     # -- for other cells -----------------------------------------------------------------------------------------------
 

@@ -30,7 +30,7 @@ PATIENCE_S: Final = 5.0
 RETRY_S: Final = 0.05
 #: How long another cell may take for what later requests of a connection wait behind: then it counts as away. Kafka's
 #: offsets.commit.timeout.ms is the same, and the shortest session of a member is 6 s.
-SOON_S: Final = 5.0
+AWAY_AFTER_S: Final = 5.0
 
 Q = TypeVar("Q", bound=Message)
 R = TypeVar("R", bound=Message)

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from broker.kafka.call import Call
 from broker.kafka.codec import Message
-from broker.kafka.spread.asking import RETRY_S, SOON_S, Handle, ask
+from broker.kafka.spread.asking import AWAY_AFTER_S, RETRY_S, Handle, ask
 from storage import Unavailable
 
 Q = TypeVar("Q", bound=Message)
@@ -62,7 +62,7 @@ async def from_those_there(call: Call, request: Q, kind: type[R], handle: Handle
     if cells is None or call.hops:
         return [await handle(call, request)], False
     others = [cell for cell in range(cells.count) if cell != cells.me]
-    asked = [ask(call, cell, request, kind, patience_s=0, large=True, timeout_s=SOON_S) for cell in others]
+    asked = [ask(call, cell, request, kind, patience_s=0, large=True, timeout_s=AWAY_AFTER_S) for cell in others]
     mine, *found = await asyncio.gather(handle(call, request), *asked, return_exceptions=True)
     answers: list[R] = []
     for each in (mine, *found):

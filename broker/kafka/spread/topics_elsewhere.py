@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
-from broker.kafka.spread.asking import SOON_S
+from broker.kafka.spread.asking import AWAY_AFTER_S
 from storage import StorageError
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class TopicsElsewhere:
             return
         known: frozenset[str] = _NONE
         try:
-            answers = await ask_others(self._cells, self._method, group_id, timeout_s=SOON_S)
+            answers = await ask_others(self._cells, self._method, group_id, timeout_s=AWAY_AFTER_S)
         except StorageError:
             if group_id is None or asked == _NEVER:
                 raise

@@ -178,7 +178,7 @@ async def test_lists_that_wait_for_a_cell_delay_nobody_else(cells: Several) -> N
 async def test_offsets_of_a_partition_that_its_cell_does_not_count_yet_are_only_unknown(cells: Several) -> None:
     """The cell of the topic has decided, and the cell of the partition was killed before it was told."""
     name = name_of(0, "spread")
-    told = cells.servers[2].broker.cells.handlers["spread_tell"]  # pyright: ignore
+    handler = cells.servers[2].broker.cells.handlers["spread_tell"]  # pyright: ignore
 
     async def is_away(_: object) -> None:
         raise NotReady
@@ -193,7 +193,7 @@ async def test_offsets_of_a_partition_that_its_cell_does_not_count_yet_are_only_
     commit = OffsetCommitRequest(group_id=GROUP, topics=[OffsetCommitRequestTopic(name=name, partitions=parts)])
     done = await cells.ask(HOME, ApiKey.OFFSET_COMMIT, 8, commit, OffsetCommitResponse)
     codes = [ErrorCode(each.error_code).name for each in done.topics[0].partitions]
-    cells.servers[2].broker.cells.handlers["spread_tell"] = told  # pyright: ignore
+    cells.servers[2].broker.cells.handlers["spread_tell"] = handler  # pyright: ignore
     assert found.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert codes == ["NONE", "NONE", "COORDINATOR_NOT_AVAILABLE"]
 
