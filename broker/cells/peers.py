@@ -221,11 +221,11 @@ class _Peer:
         try:
             async with asyncio.timeout_at(until):
                 # A cell that hangs reads nothing: what is not sent yet stays with the caller, who gives it up.
-                while writer.transport.get_write_buffer_size() > MAX_UNREAD_BYTES:
+                while writer.transport.get_write_buffer_size() > MAX_UNREAD_BYTES and not writer.is_closing():
                     await writer.drain()
         except (OSError, TimeoutError):
             raise PeerUnavailable(self._cell, "none") from None
-        if writer is not self._writer:
+        if writer is not self._writer or writer.is_closing():
             raise PeerUnavailable(self._cell, "none")
         waiting = self._waiting
         self._next = number = self._next + 1
