@@ -413,6 +413,7 @@ class Instances:
             if own.get(partition) == offset:
                 own[partition] = found.began[partition]
                 member.given.pop(partition, None)
+                member.dirty = True  # the position after the read may be stored already
 
 
 def check_partitions(sources: Sources, partitions: Sequence[Partition]) -> None:

@@ -104,8 +104,8 @@ class Consumers:
             ):
                 if not cursor_writer.confirm_silent():
                     self._moved.discard(cursor_writer)
-                elif not cursor_writer.begin_write():
-                    break  # there is no room now, or the engine stops
+                else:
+                    cursor_writer.begin_write()  # if its shard has no room now or has stopped: others may have
         self.attempts.expire(now_ms)
 
     # -- operations ----------------------------------------------------------------------------------------------------

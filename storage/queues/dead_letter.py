@@ -66,7 +66,7 @@ class Mover:
         #: (source topic_id, seq) of moves in progress, redrives included.
         self._under_way: dict[tuple[int, int], asyncio.Future[None]] = {}
         #: Groups of moves in progress. They continue when their caller is gone.
-        self._working: set[asyncio.Task[list[int]]] = set()
+        self._working: set[asyncio.Task[list[int]] | asyncio.Task[bool]] = set()
         #: Moves whose first step is about to be taken.
         self.opening: set[tuple[int, int]] = set()
         self._stopped = False
@@ -255,11 +255,19 @@ class Mover:
         while (other := self._under_way.get(key)) is not None:
             await asyncio.wait([other])
         done = self._under_way[key] = self._logs.runtime.loop.create_future()
-        try:
-            return await self._move(topic, seq)
-        finally:
+        # It continues when its caller is gone: until its copy is written, nobody else may look for one.
+        working = self._logs.runtime.loop.create_task(self._move(topic, seq), name="storage-move")
+        self._working.add(working)
+
+        def ended(task: asyncio.Task[bool]) -> None:
+            self._working.discard(task)
             del self._under_way[key]
             done.set_result(None)
+            if not task.cancelled():
+                task.exception()  # retrieve it: the caller may have gone
+
+        working.add_done_callback(ended)
+        return await asyncio.shield(working)
 
     async def _move(self, topic: Topic, seq: int) -> bool:
         self._check_there(topic)

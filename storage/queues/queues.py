@@ -276,11 +276,11 @@ class Queues:
             raise
 
     async def _wait(self, queue: LeaseQueue, claim: Claim, answer: asyncio.Future[Claimed], wait_ms: int) -> Claimed:
+        self._refuse_when_failed(queue.topic)
         key = (claim.node, claim.attempt_key) if claim.attempt_key is not None else None
         if key is not None:
             queue.attempts[key] = answer
         try:
-            self._refuse_when_failed(queue.topic)
             queue.queue_up(claim)
             if claim.patient and not answer.done():
                 await asyncio.wait([answer], timeout=wait_ms / 1000)
@@ -300,7 +300,8 @@ class Queues:
             if not answer.cancelled() and answer.exception() is None:
                 answer.result().undo()
         elif claim.dispatched and claim.attempt_key is not None:
-            # Its leases stay, so that a repeat can ask for them.
+            # Its leases stay, so that a repeat can ask for them. If its jobs went away, nobody else ends its wait.
+            claim.patient = False
             key = (claim.node, claim.attempt_key)
             answer.add_done_callback(lambda done: (_forget(queue, key, done), done.cancelled() or done.exception()))
         else:

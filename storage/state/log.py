@@ -58,6 +58,7 @@ class Log:
         "assigned_count",
         "assigned_floor",
         "assigned_head",
+        "being_written",
         "bytes",
         "cached",
         "consumers",
@@ -100,6 +101,8 @@ class Log:
         self.ephemeral = False
         #: Replay: the first record found in the WAL of an ephemeral log whose class was being changed.
         self.half_written: int | None = None
+        #: A change of class is writing the records in memory to the WAL.
+        self.being_written = False
         #: While ephemeral: records up to here are in the WAL from before; later ones are in memory only.
         self.durable_head = 0
         #: Assigned bytes that are in memory only: this log's part of `usage.ephemeral_bytes`.
@@ -453,7 +456,7 @@ class Log:
     @property
     def in_memory_only(self) -> bool:
         """Whether no live record of this log is in the WAL, so that losing one needs no frame."""
-        return self.ephemeral and self.marks.live_floor > self.durable_head
+        return self.ephemeral and not self.being_written and self.marks.live_floor > self.durable_head
 
     # -- jobs --------------------------------------------------------------------------------------------------------
 

@@ -361,6 +361,8 @@ class TopicAdmin:
             changing[each] = task
 
         def on_done(_: object) -> None:
+            for topic in topics:
+                topic.log.being_written = False
             for each in ids:
                 changing.pop(each, None)
                 self.queues.on_changed(each)
@@ -409,6 +411,7 @@ class TopicAdmin:
         pending: list[asyncio.Future[int | None]] = []
         if log.ephemeral and config.durability is not Durability.EPHEMERAL:
             pending = self._write_out(log)
+            log.being_written = True  # what is deleted from here on is deleted in the WAL, too
         values: list[control.Control] = [
             control.ConfigUpdate(
                 name=topic.title,
@@ -485,6 +488,10 @@ class TopicAdmin:
         if (earliest := log.earliest_seq) > log.marks.live_floor:
             # The newest batch was written even if the index has dropped it, so that its seqs count as used.
             gone.append(control.Delete(bound_head=log.head, before_seq=earliest))
+        opened: dict[tuple[int, str | None], list[tuple[int, int, int, int, int, int]]] = {}
+        for seq, move in log.moves.out.items():
+            opened.setdefault((move.dest_id, move.reason), []).append((seq, 0, 0, move.deliveries, 0, 0))
+        gone += [control.Lease(event="dead", jobs=jobs, dest_id=to, reason=why) for (to, why), jobs in opened.items()]
         pending += [submit(encode_controls([each], log.topic_id, now)) for each in gone]
         return pending
 
