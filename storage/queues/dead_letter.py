@@ -16,7 +16,7 @@ from contextlib import suppress
 from functools import partial
 from itertools import groupby, repeat
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import structlog
 
@@ -65,8 +65,8 @@ class Mover:
         self._tasks: dict[int, asyncio.Task[None]] = {}
         #: (source topic_id, seq) of moves in progress, redrives included.
         self._under_way: dict[tuple[int, int], asyncio.Future[None]] = {}
-        #: Groups of moves in progress. They continue when their caller is gone.
-        self._working: set[asyncio.Task[list[int]] | asyncio.Task[bool]] = set()
+        #: Moves in progress, and groups of them. They continue when their caller is gone.
+        self._working: set[asyncio.Task[Any]] = set()
         #: Moves whose first step is about to be taken.
         self.opening: set[tuple[int, int]] = set()
         self._stopped = False
