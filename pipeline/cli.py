@@ -49,6 +49,7 @@ from pipeline.export import (
     vacuum,
     versions,
     whereabouts_of,
+    widen,
 )
 from pipeline.origins import FullOrigin, open_origin
 from pipeline.schema import arrow_schema
@@ -87,6 +88,17 @@ TopicsOption = Annotated[
 RetainOption = Annotated[
     str,
     typer.Option("--retain", metavar="TIME", help="How long old versions of a table can be read, at least 1d."),
+]
+ValueSchemaOption = Annotated[
+    str,
+    typer.Option(
+        "--value-schema",
+        metavar="DDL|@FILE",
+        help="Typed columns: Spark's DDL ('id bigint, item string') or a JSON Schema; @FILE reads one.",
+    ),
+]
+ValuePrefixOption = Annotated[
+    str, typer.Option("--value-prefix", metavar="TEXT", help="What the names of typed columns begin with.")
 ]
 MaxLagOption = Annotated[
     int | None,
@@ -141,17 +153,8 @@ def export(
         int | None, typer.Option("--max-records", min=1, help="At most this many seqs of each topic.")
     ] = None,
     headers: Annotated[bool, typer.Option("--headers", help="Add a column with headers.")] = False,
-    value_schema: Annotated[
-        str,
-        typer.Option(
-            "--value-schema",
-            metavar="DDL|@FILE",
-            help="Add typed columns: Spark's DDL ('id bigint, item string') or a JSON Schema; @FILE reads one.",
-        ),
-    ] = "",
-    value_prefix: Annotated[
-        str, typer.Option("--value-prefix", metavar="TEXT", help="What the names of typed columns begin with.")
-    ] = "",
+    value_schema: ValueSchemaOption = "",
+    value_prefix: ValuePrefixOption = "",
     value_mode: Annotated[
         str,
         typer.Option("--value-mode", help="Values that do not fit: null, with their text (permissive), or failfast."),
@@ -380,6 +383,36 @@ def vacuum_command(to: ToOption, topics: TopicsOption, retain: RetainOption = "7
         store = open_store(to)
         for name in _exported(store, topics):
             print(f"{name}: {_files(vacuum(store, name, retain_s=retain_s, now_s=time.time()))} removed")
+
+
+@app.command("widen")
+def widen_command(
+    to: ToOption,
+    topics: TopicsOption,
+    value_schema: ValueSchemaOption,
+    value_prefix: ValuePrefixOption = "",
+) -> None:
+    """Give columns of Delta tables wider types, before an export that needs them. Writes every file again."""
+    with _endings():
+        values = _values(value_schema, value_prefix, PERMISSIVE, headers=False)
+        if values is None:
+            raise BadOption("--value-schema must name the columns with their wider types.")
+        store = open_store(to)
+        prove(store)
+        failed: dict[str, PipelineError] = {}
+        with Console(stderr=True, highlight=False).status("") as line:
+            for name in _exported(store, topics):
+
+                def progress(done: int, of: int, name: str = name) -> None:
+                    line.update(f"{name}: {done:,} of {of:,} files written again")
+
+                try:
+                    found = widen(store, name, values, progress)
+                    print(f"{name}: {_files(found.files)} with {found.rows:,} records written again")
+                except PipelineError as error:
+                    failed[name] = error
+        summary([], failed)
+        raise typer.Exit(1 if failed else 0)
 
 
 @app.command("versions")

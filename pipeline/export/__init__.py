@@ -5,7 +5,7 @@ from pipeline.export.arrow_engine import ArrowEngine
 from pipeline.export.chains import chain_of, exported_topics
 from pipeline.export.display import Display, grid, show, summary
 from pipeline.export.exporter import Exporter, Limits, Outcome
-from pipeline.export.maintenance import Compacted, check_retention, collect, compact, status, vacuum
+from pipeline.export.maintenance import Compacted, check_retention, collect, compact, status, vacuum, widen
 from pipeline.export.part_settings import FORMATS, PartSettings
 from pipeline.export.schedule import Schedule
 from pipeline.export.store import Store, open_store, path_of, prove
@@ -43,4 +43,5 @@ __all__ = [
     "vacuum",
     "versions",
     "whereabouts_of",
+    "widen",
 ]

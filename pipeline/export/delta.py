@@ -6,8 +6,8 @@
     _topics/<topic>/delta.json                marks this export as a Delta table
 
 Delta accepts a repeated version of an application, so a commit is made for exactly the version of the table that was
-read (`pipeline.export.tables`). `compact` is Delta's own OPTIMIZE, and `vacuum` its VACUUM: their commits, and those of
-other tools, have no manifest.
+read (`pipeline.export.tables`). `compact` is Delta's own OPTIMIZE, and `vacuum` its VACUUM: their commits, those of
+`widen`, and those of other tools, have no manifest.
 
 Source: docs/guides/spark.md#exporting.
 """
@@ -15,21 +15,31 @@ Source: docs/guides/spark.md#exporting.
 from __future__ import annotations
 
 import contextlib
-import json
-from collections.abc import Iterator
-from typing import Any
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from datetime import date
+from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 import msgspec
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from pipeline.errors import BadOption, ManifestDamaged, StoreRefused
-from pipeline.export.evolution import changes
+from pipeline.export.column_bounds import ColumnBounds
+from pipeline.export.evolution import changes, widened, with_columns
 from pipeline.export.manifest import FileEntry, Manifest
 from pipeline.export.part_settings import DELTA, PartSettings
+from pipeline.export.parts import ParquetSink
 from pipeline.export.store import Store
 from pipeline.export.tables import Piece, TableChain, Version, partition_columns, seqs_of
 
 MANIFEST = "topicsManifest"
+#: What marks a commit of `widen`.
+WIDENED = "topicsWidened"
+#: Features of a table that do not change how its files are read: a column of a type that Delta has only since.
+_HARMLESS = {"timestampNtz"}
 #: Commits must stay: the newest one of an export is searched among them.
 _CONFIGURATION = {"delta.enableExpiredLogCleanup": "false"}
 _KINDS = {"date": pa.date32(), "hour": pa.int32(), "tag": pa.string()}
@@ -104,7 +114,7 @@ class DeltaChain(TableChain):
         """See `TableChain`."""
         found = pa.table(self._asking(table.get_add_actions))
         paths, rows = found.column("path").to_pylist(), found.column("num_records").to_pylist()
-        return [Piece(f"{self.folder}/{path}", count) for path, count in zip(paths, rows, strict=True)]
+        return [Piece(f"{self.folder}/{unquote(path)}", count) for path, count in zip(paths, rows, strict=True)]
 
     def partitions(self, table: Any) -> list[str]:
         """See `TableChain`."""
@@ -124,7 +134,8 @@ class DeltaChain(TableChain):
             found = _manifest_in(info)
             made_ms = info.get("timestamp", 0)
             if found is None:
-                yield Version(str(version), made_ms, str(info.get("operation", "unknown")).lower(), 0, {})
+                kind = "widen" if WIDENED in info else str(info.get("operation", "unknown")).lower()
+                yield Version(str(version), made_ms, kind, 0, {})
                 continue
             rows = sum(entry.rows for entry in found.added)
             yield Version(str(version), made_ms, found.kind, rows, seqs_of(found, before))
@@ -153,15 +164,15 @@ class DeltaChain(TableChain):
         return table
 
     def fit(self, table: Any, *, change: bool) -> bool:
-        """See `TableChain`. The library cannot widen a column's type."""
+        """See `TableChain`. A type is widened by `widen` alone, because that writes every file again."""
         if self.schema is None:
             return False
         found = changes(self.uri, self.columns(table), self.schema)
         if found.widened:
             raise BadOption(
                 f"The column {found.widened[0].name} of the Delta table {self.uri} would become "
-                f"{found.widened[0].type}: a Delta table keeps its types. Give it the earlier type, or export to "
-                "another --to, or there as Iceberg (--format iceberg), whose types can be widened."
+                f"{found.widened[0].type}: first run `widen` with the same --value-schema. It writes all files of the "
+                "table again. Or give the column its earlier type."
             )
         if not found.added or not change:
             return False
@@ -182,12 +193,14 @@ class DeltaChain(TableChain):
                 partition_values=partition_values(entry),
                 modification_time=manifest.created_ms,
                 data_change=True,
-                stats=_stats(entry),
+                stats=entry.stats,
             )
             for entry in manifest.added
         ]
+        # The statistics are in the table once.
+        added = [msgspec.structs.replace(entry, stats="") for entry in manifest.added]
         properties = CommitProperties(
-            custom_metadata={MANIFEST: msgspec.to_builtins(manifest)},
+            custom_metadata={MANIFEST: msgspec.to_builtins(msgspec.structs.replace(manifest, added=added))},
             max_commit_retries=0,
             app_transactions=[Transaction(_application(manifest, at), end) for at, end in manifest.end.items()],
         )
@@ -245,7 +258,121 @@ class DeltaChain(TableChain):
             )
         )
 
+    def widen(self, values: Sequence[pa.Field], progress: Callable[[int, int], None]) -> tuple[int, int]:
+        """Give columns the wider types of `values`: the numbers of files and records that were written again.
+
+        Every file is written again, with one row group in memory, and one commit replaces all. Killed before it, the
+        table is as it was, and `vacuum` removes the new files. Files that another run commits meanwhile are written
+        again, too. Columns that the table lacks are left to the next export. `progress` hears how many files of how
+        many are written. Raises BadOption if a type cannot change, and StoreRefused if another tool has given the
+        table features that are not known here, or other commits are always faster.
+        """
+        done: dict[str, _Rewritten] = {}
+        failed: Exception | None = None
+        for attempt in range(_TRIES):
+            table = self.table()
+            if table is None:
+                raise BadOption(f"{self.topic} is not exported there.")
+            self._refuse_features(table)
+            wider = {field.name: field.type for field in widened(self.uri, self.columns(table), values)}
+            if not wider:  # a commit whose answer was lost is found here, too
+                return len(done), sum(each.rows for each in done.values())
+            given = pa.schema(table.schema().to_arrow())
+            whole = pa.schema([field.with_type(wider.get(field.name, field.type)) for field in given])
+            keys = set(self.partitions(table))
+            columns = pa.schema([field for field in whole if field.name not in keys])
+            files = self._partition_values(table)
+            done = {path: found for path, found in done.items() if path in files}
+            for path, parts in files.items():
+                if path not in done:
+                    done[path] = self._write_again(path, parts, columns)
+                    progress(len(done), len(files))
+            failed = self._replace(table, [each.action for each in done.values()], whole, wider)
+            if failed is None:
+                return len(done), sum(each.rows for each in done.values())
+            time.sleep(_PAUSE_S * attempt)
+        raise StoreRefused(
+            f"The Delta table {self.uri} accepts no commit ({type(failed).__name__}): other writers are always faster, "
+            "or the store refuses. The table is as it was. Run widen again when fewer exports run."
+        ) from failed
+
     # -- steps -------------------------------------------------------------------------------------------------------
+
+    def _refuse_features(self, table: Any) -> None:
+        """Refuse tables whose files do not contain their rows as they are: columns with other names, deleted rows."""
+        protocol = self._asking(table.protocol)
+        unknown = set(protocol.reader_features or ()) - _HARMLESS
+        if unknown or protocol.min_reader_version == _WITH_MAPPED_NAMES:
+            raise StoreRefused(
+                f"The Delta table {self.uri} has features that another tool has switched on "
+                f"({', '.join(sorted(unknown)) or 'columnMapping'}): widen its columns with that tool."
+            )
+
+    def _partition_values(self, table: Any) -> dict[str, dict[str, str | None]]:
+        """The partition values of each file that counts, as commits name them."""
+        found = pa.table(self._asking(table.get_add_actions, True))
+        keys = self.partitions(table)
+        columns = [found.column(f"partition.{key}").to_pylist() for key in keys]
+        texts = ([value.isoformat() if isinstance(value, date) else value for value in each] for each in columns)
+        values = [[None if value is None else str(value) for value in each] for each in texts]
+        paths = map(unquote, found.column("path").to_pylist())
+        return {path: {key: each[at] for key, each in zip(keys, values, strict=True)} for at, path in enumerate(paths)}
+
+    def _write_again(self, path: str, parts: dict[str, str | None], columns: pa.Schema) -> _Rewritten:
+        """Write a file of the table again, with these columns. It counts when it is committed."""
+        from deltalake.transaction import AddAction
+
+        # Named as Delta's OPTIMIZE names its files: a file with the name of an export is a stray if no manifest has it.
+        folder = [f"{name}={value or '':0>2}" for name, value in parts.items() if name != "tag"]
+        new = "/".join([*folder, f"part-00000-{uuid.uuid4()}-c000.zstd.parquet"])
+        key = f"{self.folder}/{new}"
+        rows, bounds = 0, ColumnBounds(columns)
+        with self.store.local(f"{self.folder}/{path}") as source, pq.ParquetFile(source) as file:
+            with self.store.writing(key) as target:
+                sink = ParquetSink(target, columns, self.parts.compression)
+                for group in range(file.num_row_groups):
+                    batches = [with_columns(batch, columns) for batch in file.read_row_group(group).to_batches()]
+                    written = pa.Table.from_batches(batches, columns)
+                    sink.write(written)
+                    bounds.add(written)
+                    rows += len(written)
+                sink.close()
+            if rows != file.metadata.num_rows:
+                raise ManifestDamaged(f"{path} of the Delta table {self.uri} does not have the rows that it declares.")
+        size = self.store.size(key)
+        if size is None:
+            raise StoreRefused(f"{key} has disappeared: another job removes files of the table.")
+        action = AddAction(
+            path=new,
+            size=size,
+            partition_values=parts,
+            modification_time=time.time_ns() // 1_000_000,
+            data_change=False,
+            stats=bounds.stats(),
+        )
+        return _Rewritten(action, rows)
+
+    def _replace(self, table: Any, adds: list[Any], columns: pa.Schema, wider: dict[str, pa.DataType]) -> Any:
+        """Commit other files with other columns to exactly that state of the table. Returns an error."""
+        from deltalake.transaction import CommitProperties, PostCommitHookProperties
+
+        version = table.version() + 1
+        try:
+            table.create_write_transaction(
+                adds,
+                mode="overwrite",
+                schema=self._api.Schema.from_arrow(columns),
+                partition_by=self.partitions(table),
+                commit_properties=CommitProperties(
+                    custom_metadata={WIDENED: {name: str(kind) for name, kind in wider.items()}},
+                    max_commit_retries=0,
+                ),
+                post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=False),
+            )
+            self.store.sync(self._key(version))
+        except self._error as error:
+            return error
+        return None
 
     def _asking(self, ask: Any, *arguments: Any) -> Any:
         try:
@@ -281,6 +408,17 @@ class DeltaChain(TableChain):
 
 
 _OPTIMIZE_TRIES = 15
+_TRIES = 20
+_PAUSE_S = 0.02
+#: The version of readers that reads files by other names of columns. Later ones have a list of features.
+_WITH_MAPPED_NAMES = 2
+
+
+class _Rewritten(NamedTuple):
+    """A file that `widen` has written."""
+
+    action: Any
+    rows: int
 
 
 def storage_options(url: str) -> dict[str, str] | None:
@@ -304,14 +442,3 @@ def _manifest_in(info: dict[str, Any]) -> Manifest | None:
 def _application(manifest: Manifest, partition: str) -> str:
     topic = f"{manifest.cluster_id}/{manifest.topic}"
     return topic if partition == "0" else f"{topic}/{partition}"
-
-
-def _stats(entry: FileEntry) -> str:
-    first, last = entry.min_seq, entry.max_seq
-    return json.dumps(
-        {
-            "numRecords": entry.rows,
-            "minValues": {"seq": first, "offset": first - 1, "partition": entry.partition},
-            "maxValues": {"seq": last, "offset": last - 1, "partition": entry.partition},
-        }
-    )

@@ -30,11 +30,20 @@ def changes(table: str, there: pa.Schema, ours: pa.Schema) -> Changes:
             "another --to."
         )
     added = [field for field in ours if field.name not in there.names]
-    widened: list[pa.Field] = []
+    return Changes(added, widened(table, there, ours))
+
+
+def widened(table: str, there: pa.Schema, ours: Sequence[pa.Field]) -> list[pa.Field]:
+    """The fields that a table has with a narrower type, with their type of `ours`.
+
+    Raises BadOption with the name of a column whose type cannot change.
+    """
+    found: list[pa.Field] = []
     for field in ours:
         if field.name not in there.names:
             continue
-        old, new = plain(there.field(field.name).type), plain(field.type)
+        known = there.field(field.name)
+        old, new = plain(known.type), plain(field.type)
         if old == new:
             continue
         if not is_wider(old, new):
@@ -43,8 +52,8 @@ def changes(table: str, there: pa.Schema, ours: pa.Schema) -> Changes:
                 "integers of more bits, float to double, and decimals of more digits can follow. Give it the earlier "
                 "type, or export to another --to."
             )
-        widened.append(field)
-    return Changes(added, widened)
+        found.append(field)
+    return found
 
 
 def is_wider(old: pa.DataType, new: pa.DataType) -> bool:

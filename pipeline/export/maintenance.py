@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
@@ -27,6 +27,7 @@ from pipeline.export.parts import TAG_FIELD, PartWriter
 from pipeline.export.store import TMP, Store
 from pipeline.export.tables import TableChain
 from pipeline.origins import FullOrigin
+from pipeline.values import ValueShape
 from pipeline.view import LogView
 
 #: Compaction rewrites files smaller than the first, and makes none larger than the second.
@@ -125,6 +126,26 @@ def compact(store: Store, topic: str, *, version: str, folder: str = "") -> Comp
     return Compacted(
         len(files), len(files) - len(removed) + len(added), sum(each.rows for each in added), last.number + 1
     )
+
+
+class Widened(NamedTuple):
+    """What `widen` has written again."""
+
+    files: int
+    rows: int
+
+
+def widen(store: Store, topic: str, values: ValueShape, progress: Callable[[int, int], None]) -> Widened:
+    """Give columns of a Delta table the wider types of typed columns, by writing every file again in one commit.
+
+    The bookmark is unchanged. `progress` hears how many files of how many are written. Raises BadOption if the export
+    needs no `widen`, or if a type cannot change; StoreRefused.
+    """
+    chain = chain_of(store, topic)
+    if not isinstance(chain, DeltaChain):
+        how = "the next export with the wider type widens" if isinstance(chain, IcebergChain) else "nothing can widen"
+        raise BadOption(f"{topic} is no Delta table: {how} its columns.")
+    return Widened(*chain.widen(values.fields(), progress))
 
 
 def _rewrite(store: Store, topic: str, group: list[FileEntry], settings: PartSettings) -> list[FileEntry]:
@@ -246,4 +267,15 @@ def _state_of(known: Bookmark | None, end: int, view: LogView) -> str:
     return "up to date" if end > view.durable_seq else "behind"
 
 
-__all__ = ["Compacted", "Status", "check_retention", "collect", "compact", "read_file", "status", "vacuum"]
+__all__ = [
+    "Compacted",
+    "Status",
+    "Widened",
+    "check_retention",
+    "collect",
+    "compact",
+    "read_file",
+    "status",
+    "vacuum",
+    "widen",
+]

@@ -23,10 +23,11 @@ from pipeline.export.store import Store
 APPEND, COMPACT = "append", "compact"
 
 
-class FileEntry(msgspec.Struct, frozen=True, kw_only=True):
+class FileEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A file with records min_seq to max_seq, both inclusive. Times are ms; sha256 is of the file's bytes, in hex.
 
-    `tag`: the tag of all its records, "" if they have none; None: the export is not partitioned by tag.
+    `tag`: the tag of all its records, "" if they have none; None: the export is not partitioned by tag. `stats`: the
+    statistics of a Delta table's file, which its commit has beside the manifest.
     """
 
     file: str
@@ -39,6 +40,7 @@ class FileEntry(msgspec.Struct, frozen=True, kw_only=True):
     max_ts: int
     sha256: str
     tag: str | None = None
+    stats: str = ""
 
 
 class GapEntry(msgspec.Struct, frozen=True, kw_only=True, rename={"first": "from", "last": "to"}):

@@ -23,8 +23,9 @@ import pyarrow.parquet as pq
 
 from pipeline.errors import BadOption
 from pipeline.export import names
+from pipeline.export.column_bounds import ColumnBounds
 from pipeline.export.manifest import FileEntry
-from pipeline.export.part_settings import ICEBERG, JSON, TABLES, PartSettings
+from pipeline.export.part_settings import DELTA, ICEBERG, JSON, TABLES, PartSettings
 from pipeline.export.store import Store
 
 _DAY_MS, _HOUR_MS = 86_400_000, 3_600_000
@@ -68,8 +69,10 @@ class _Hashing(io.RawIOBase):
         return self.size
 
 
-class _Parquet:
-    def __init__(self, file: _Hashing, schema: pa.Schema, compression: str) -> None:
+class ParquetSink:
+    """Writes a Parquet file, each table as a row group."""
+
+    def __init__(self, file: IO[bytes] | io.RawIOBase, schema: pa.Schema, compression: str) -> None:
         # us becomes TIMESTAMP_MICROS; the time zone in the schema makes it UTC.
         self._writer = pq.ParquetWriter(
             pa.PythonFile(file, mode="w"), schema, compression=compression, use_dictionary=_DICTIONARIES
@@ -141,8 +144,10 @@ class _Part:
         self._key = writer.key(slot.folder)
         self._file = _Hashing(self._stack.enter_context(writer.store.writing(writer.staged(self._key))))
         settings = writer.settings
+        #: Iceberg's library takes them from the file, and readers of plain files do, too.
+        self._bounds = ColumnBounds(schema) if settings.kind == DELTA else None
         self._sink: _Sink = (
-            _Json(self._file) if settings.kind == JSON else _Parquet(self._file, schema, settings.compression)
+            _Json(self._file) if settings.kind == JSON else ParquetSink(self._file, schema, settings.compression)
         )
 
     def add(self, batch: pa.RecordBatch) -> None:
@@ -164,7 +169,10 @@ class _Part:
     def flush(self) -> None:
         """Write the batches in memory as a row group."""
         if self._held:
-            self._sink.write(pa.Table.from_batches(self._held, self._schema))
+            rows = pa.Table.from_batches(self._held, self._schema)
+            self._sink.write(rows)
+            if self._bounds is not None:
+                self._bounds.add(rows)
             self._rows += self._held_rows
             self._held, self._held_rows, self._held_bytes = [], 0, 0
 
@@ -185,6 +193,7 @@ class _Part:
             max_ts=self._last[1],
             sha256=self._file.digest.hexdigest(),
             tag=self._tag,
+            stats="" if self._bounds is None else self._bounds.stats(),
         )
 
     def give_up(self, error: BaseException) -> None:

@@ -28,7 +28,7 @@ from pipeline.export.tables import TableChain
 from pipeline.export.verification import Verification
 from pipeline.schema import arrow_schema
 from pipeline.values import ValueShape, value_shape
-from tests.pipeline.exports import Exports, Overtaken, aged, ended_pid
+from tests.pipeline.exports import Exports, Overtaken, aged, command, ended_pid
 from tests.support.small_segments import SmallSegments
 from topics_client import NewRecord
 
@@ -265,7 +265,7 @@ def test_a_type_is_widened_or_refused_by_name(
         exports.export(topic, parts=parts)
     shaped(pa.int64())
     if kind == "delta":
-        with pytest.raises(BadOption, match=r"timestampType of the Delta table .* a Delta table keeps its types"):
+        with pytest.raises(BadOption, match=r"timestampType of the Delta table .* first run `widen` with the same"):
             exports.export(topic, parts=parts)
         return
     assert exports.export(topic, parts=parts).records == 3
@@ -328,18 +328,21 @@ def test_typed_columns_are_widened_or_refused_by_name(
     exports.export(topic, parts=parts, values=typed(earlier))
     broker.append(topic, 3, first=3)
     if kind == "delta":
-        with pytest.raises(BadOption, match=r"column n of the Delta table .* keeps its types. Give it the"):
+        with pytest.raises(BadOption, match=r"column n of the Delta table .*: first run `widen` with the same"):
             exports.export(topic, parts=parts, values=typed(later))
-        assert exports.export(topic, parts=parts, values=typed(earlier)).records == 3
-        assert [row["n"] for row in read(exports, topic)] == [0, 1, 2, 3, 4, 5]
-        return
+        said = command("widen", "--to", exports.job.to, "--topics", topic, "--value-schema", later)
+        assert said == f"{topic}: 1 file with 3 records written again\n"
     assert exports.export(topic, parts=parts, values=typed(later)).records == 3
     assert [row["n"] for row in read(exports, topic)] == [0, 1, 2, 3, 4, 5]
     table = exports.chain(topic)
     assert isinstance(table, TableChain)
-    found = table.table().scan(row_filter="n >= 2").to_arrow()  # with the bounds of the narrower type
+    if isinstance(table, DeltaChain):
+        two = type(read(exports, topic)[0]["n"])(2)
+        found = table.table().to_pyarrow_table(filters=[("n", ">=", two)])
+    else:
+        found = table.table().scan(row_filter="n >= 2").to_arrow()  # with the bounds of the narrower type
     assert sorted(found.column("n").to_pylist()) == [2, 3, 4, 5]
-    if earlier not in ("n smallint", "n tinyint"):  # to Iceberg these are int
+    if kind == "delta" or earlier not in ("n smallint", "n tinyint"):  # to Iceberg these are int
         with pytest.raises(BadOption, match=r"The column n of the table .*, but this export makes it .* earlier type"):
             exports.export(topic, parts=parts, values=typed(f"{earlier}, m int" if "m int" in later else earlier))
     assert compact(exports.store, topic, version="test")[:3] == (2, 1, 6)
@@ -413,7 +416,7 @@ def test_compaction_and_vacuum_leave_every_record_once(broker: SmallSegments, ex
 
 def test_compaction_by_tag(broker: SmallSegments, exports: Exports, kind: str) -> None:
     topic, parts = f"small.tags-{kind}", PartSettings(kind=kind, tagged=True)
-    tagged(broker, topic, 12, ["a", "b"])
+    tagged(broker, topic, 12, ["a", "x/ y%20="])
     for _ in range(3):
         exports.export(topic, parts=parts, limits=Limits(max_records=4))
     before = read(exports, topic)

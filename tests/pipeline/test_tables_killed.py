@@ -18,14 +18,15 @@ from typing import Any
 
 import pytest
 
-from pipeline.export.maintenance import compact
+from pipeline.export.maintenance import compact, widen
 from pipeline.export.part_settings import TABLES, PartSettings
+from pipeline.export.verification import Verification
 from pipeline.values import Column, ValueShape
 from tests.pipeline.exports import Exports
 from tests.support.broker_process import PATIENCE_S, ROOT
 from tests.support.small_segments import SmallSegments
 from topics_client import NewRecord
-from topics_client.column_types import Scalar
+from topics_client.column_types import Decimal, Scalar
 
 #: What a killed run does.
 RUNS = ("export", "compact")
@@ -79,15 +80,17 @@ class Steps:
 
 
 def run(what: str, url: str, to: str, topic: str, kind: str, at: int, steps: Any, columns: int = 0) -> None:
-    """In the child: an export with so many typed columns, or a compaction, killed at a step. Tells the number of steps
-    if it is not."""
+    """In the child: an export with so many typed columns, a compaction, or a widening to so many digits, killed at a
+    step. Tells the number of steps if it is not."""
     counted = Steps(at, to)
     counted.install()
     with Exports(url, to) as exports:
         if what == "export":
             exports.export(topic, parts=PartSettings(kind=kind), values=numbered(columns))
-        else:
+        elif what == "compact":
             compact(exports.store, topic, version="test")
+        else:
+            widen(exports.store, topic, amount(columns), lambda done, of: None)
     steps.put(counted.count)
 
 
@@ -95,6 +98,11 @@ def numbered(columns: int) -> ValueShape | None:
     """The typed columns n1, n2 and so on."""
     found = tuple(Column(f"n{at}", f"n{at}", Scalar("int")) for at in range(1, columns + 1))
     return ValueShape(found) if found else None
+
+
+def amount(digits: int) -> ValueShape:
+    """The typed column n, a decimal of so many digits."""
+    return ValueShape((Column("n", "n", Decimal(digits, 0)),))
 
 
 def processes() -> Any:
@@ -188,6 +196,38 @@ def test_killed_while_a_column_is_added_and_run_again(
         assert [row["n1"] for row in rows] == [None] * 5 + list(range(5, count))
     numbers = exports.chain(topic).numbers()
     assert numbers == list(range(1, len(numbers) + 1))
+
+
+@pytest.mark.parametrize(
+    "points", [pytest.param(2), pytest.param(8, marks=pytest.mark.slow), pytest.param(0, marks=pytest.mark.soak)]
+)
+@pytest.mark.timeout(1800)
+def test_killed_while_a_column_is_widened_and_run_again(
+    broker: SmallSegments, exports: Exports, monkeypatch: pytest.MonkeyPatch, points: int
+) -> None:
+    """Each run has one more digit than the one before. `points`: as above."""
+    from tests.pipeline.test_tables import read
+
+    monkeypatch.chdir(ROOT)
+    topic, parts = f"widened-{points}", PartSettings(kind="delta")
+    for first in range(0, 30, 5):
+        broker.append(topic, 5, first=first)
+        exports.export(topic, parts=parts, values=amount(5))
+    before = read(exports, topic)
+    assert [row["n"] for row in before] == list(range(30))
+    total = killed_at("widen", broker.url, exports.job.to, topic, "delta", 0, 6)
+    assert total is not None
+    assert total >= 8
+    kills = 0
+    for digits, at in enumerate(range(1, total + 1, max(1, total // points) if points else 1), 7):
+        kills += killed_at("widen", broker.url, exports.job.to, topic, "delta", at, digits) is None
+        assert read(exports, topic) == before
+        widen(exports.store, topic, amount(digits), lambda done, of: None)
+        assert read(exports, topic) == before
+    assert kills >= points
+    assert Verification(exports.store, topic).run(exports.origin).problems == []
+    broker.append(topic, 10, first=30)
+    assert exports.export(topic, parts=parts, values=amount(digits)).records == 10
 
 
 def seqs(exports: Exports, topic: str) -> list[int]:
