@@ -13,12 +13,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import duckdb
 import pytest
 
 from pipeline.export.part_settings import TABLES, PartSettings
-from pipeline.export.tables import TableChain
+from pipeline.export.versions import whereabouts_of
 from tests.pipeline.exports import Exports, command
+from tests.support import duckdb_scans
 from tests.support.broker_process import PATIENCE_S
 from tests.support.small_segments import SmallSegments
 from tests.support.spark_cluster import Driver, SparkCluster
@@ -162,8 +162,7 @@ def test_every_record_once_at_scale(tmp_path: Path, java_home: str, kind: str) -
         assert any((tmp_path / "cold").rglob("*.data")), "no segment has moved to the cold tier"
         with Exports(broker.url, str(out)) as exports:
             heads = {each.partition: each.head_seq for each in exports.origin.held(TOPIC)}
-            rows = counted(exports)
-            again = counted_by_spark(exports, java_home)
+            rows, again = counted(exports, kind, java_home)
             versions = len(exports.chain(TOPIC).numbers())
         said = command("verify", "--to", str(out), "--topics", TOPIC, "--url", broker.url)
     assert all(heads[at] >= seq for at, seq in producer.acked.items())
@@ -175,31 +174,7 @@ def test_every_record_once_at_scale(tmp_path: Path, java_home: str, kind: str) -
     print(f"{kind}: {sum(heads.values()):,} records, {versions} manifests, killed {run.killed}")
 
 
-def counted(exports: Exports) -> Counts:
-    """What DuckDB counts in the table."""
-    chain = exports.chain(TOPIC)
-    assert isinstance(chain, TableChain)
-    table = chain.table()
-    assert table is not None
-    rows = (
-        table.to_pyarrow_dataset()
-        if chain.called == "Delta"
-        else table.scan(selected_fields=("partition", "seq")).to_arrow_batch_reader()
-    )
-    query = "SELECT partition, count(*), count(DISTINCT seq), min(seq), max(seq) FROM rows GROUP BY partition"
-    with duckdb.connect() as connection:
-        connection.register("rows", rows)
-        return {
-            at: (count, different, low, high) for at, count, different, low, high in connection.sql(query).fetchall()
-        }
-
-
-def counted_by_spark(exports: Exports, java_home: str) -> Counts:
-    """What Spark counts in the table, with the connector of its format."""
-    chain = exports.chain(TOPIC)
-    assert isinstance(chain, TableChain)
-    table = chain.table()
-    assert table is not None
-    path = table.table_uri if chain.called == "Delta" else table.metadata_location
-    [found] = count(chain.called.lower(), path, java_home)
-    return found
+def counted(exports: Exports, kind: str, java_home: str) -> tuple[Counts, Counts]:
+    """What DuckDB counts in the table, and what Spark counts, each with its own reader of that format."""
+    path = whereabouts_of(exports.store, TOPIC)
+    return duckdb_scans.count(kind, path)[0], count(kind, path, java_home)[0]

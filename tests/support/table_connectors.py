@@ -29,7 +29,7 @@ _COUNT = """
 import json, sys
 from pyspark.sql import SparkSession, functions as f
 
-kind, path, versions, jars = json.loads(sys.argv[1])
+kind, path, versions, conditions, jars = json.loads(sys.argv[1])
 session = (
     SparkSession.builder.master("local[2]")
     .config("spark.jars", jars)
@@ -45,7 +45,9 @@ seq = f.col("seq")
 counts = (f.count(seq), f.countDistinct(seq), f.min(seq), f.max(seq))
 for version in versions:
     rows = session.read.format(kind).options(**{} if version is None else {"versionAsOf": version}).load(path)
-    print(json.dumps([[*row] for row in rows.groupBy("partition").agg(*counts).collect()]))
+    for condition in conditions:
+        found = rows.where(condition).groupBy("partition").agg(*counts)
+        print(json.dumps([[*row] for row in found.collect()]))
 """
 
 
@@ -63,10 +65,16 @@ def environment() -> Path:
     return wanted
 
 
-def count(kind: str, path: str, java_home: str, versions: Sequence[str | None] = (None,)) -> list[Counts]:
-    """What the connector for `kind` counts in each version of the table at `path`: the folder of a Delta table, or the
-    current metadata of an Iceberg table. None: the newest version."""
-    asked = json.dumps([kind, path, versions, jars(f"tables-of-spark-{SPARK}", JARS)])
+def count(
+    kind: str,
+    path: str,
+    java_home: str,
+    versions: Sequence[str | None] = (None,),
+    conditions: Sequence[str] = ("true",),
+) -> list[Counts]:
+    """What the connector for `kind` counts in each version of the table at `path`, under each condition: the folder of
+    a Delta table, or the current metadata of an Iceberg table. None: the newest version."""
+    asked = json.dumps([kind, path, versions, conditions, jars(f"tables-of-spark-{SPARK}", JARS)])
     with tempfile.TemporaryDirectory() as scratch:
         done = subprocess.run(
             [sys.executable, "-c", _COUNT, asked],
