@@ -134,6 +134,12 @@ spec:
             {{- include "topics.exportVolumes" $root | nindent 12 }}
 {{- end -}}
 
+{{/* The operator puts the time of a run behind the name, a dash and 19 digits, and makes a label of that, which may have 63
+characters. */}}
+{{- define "topics.sparkName" -}}
+{{- printf "%s-export" (include "topics.fullname" . | trunc 36 | trimSuffix "-") -}}
+{{- end -}}
+
 {{/* The pods of Spark, beside their size. Executors read from the broker and write files, as the driver does. */}}
 {{- define "topics.sparkPod" -}}
 labels:

@@ -21,10 +21,10 @@ from tests.support.chart import CHART, ROOT, Document, Helm, container, find, po
 
 PROGRAM = CHART / "image/exporter.py"
 SPARK = ("-f", str(CHART / "ci/spark-values.yaml"))
-#: Stable metrics of kube-state-metrics, from its manual.
+#: Metrics of kube-state-metrics, from its manual.
 OF_KUBE_STATE = {
-    "kube_job_status_failed", "kube_job_created", "kube_cronjob_status_last_successful_time", "kube_cronjob_created",
-    "kube_pod_status_phase", "kube_pod_created", "kube_pod_completion_time", "kube_statefulset_created",
+    "kube_job_failed", "kube_cronjob_status_last_successful_time", "kube_cronjob_created", "kube_pod_status_phase",
+    "kube_pod_completion_time", "kube_statefulset_created",
 }  # fmt: skip
 
 
@@ -69,6 +69,7 @@ def test_alerts_have_the_limits_of_the_values(helm: Helm) -> None:
                "export.alertAfterSeconds=5000", "metrics.prometheusRule.enabled=true")  # fmt: skip
     found = rules(helm.render(*[part for each in options for part in ("--set", each)]))
     assert found["TopicsNoBackup"]["expr"].count("> 4000") == 2
+    assert found["TopicsNoBackup"]["expr"].count("[4000s]") == 2
     assert "> 5000" in found["TopicsExportBehind"]["expr"]
     assert rules(helm.render("--set", "metrics.prometheusRule.enabled=true")) == {}
 
@@ -98,6 +99,58 @@ def test_alerts_about_runs_of_spark_watch_the_pods_of_their_drivers(helm: Helm) 
     behind = found["TopicsExportBehind"]["expr"]
     assert (behind.count("14400"), behind.count("[14400s]")) == (4, 2)
     assert f'statefulset="{find(documents, "StatefulSet")["metadata"]["name"]}"' in behind
+
+
+@pytest.mark.fast
+def test_a_job_has_failed_when_it_is_not_repeated_any_more(full: Sequence[Document]) -> None:
+    """kube_job_status_failed counts pods that failed, also of a job whose next pod did the work. A job that
+    failed after a long time has failed all the same, so it matters when it did, not when it began."""
+    failed = [rule for name, rule in rules(full).items() if name.endswith("JobFailed")]
+    assert len(failed) == 3
+    for rule in failed:
+        now, before = rule["expr"].split("unless on (namespace, job_name)")
+        assert now.strip() == before.replace(" offset 6h", "").strip()
+        assert 'condition="true"' in now
+
+
+@pytest.mark.fast
+def test_a_driver_that_is_started_again_has_not_failed(helm: Helm) -> None:
+    documents = helm.render(*SPARK)
+    failed = rules(documents)["TopicsExportJobFailed"]
+    policy = find(documents, "ScheduledSparkApplication")["spec"]["template"]["restartPolicy"]
+    # The operator waits longer each time.
+    waits_s = policy["onFailureRetryInterval"] * policy["onFailureRetries"]
+    assert waits_s < int(failed["for"].removesuffix("m")) * 60
+    now, before = failed["expr"].split("unless on (namespace, pod, uid)")
+    assert now.strip() == before.replace(" offset 6h", "").strip()
+
+
+@pytest.mark.fast
+def test_backups_before_a_start_of_the_broker_count(full: Sequence[Document]) -> None:
+    """A broker says when its newest backup since its start was, so one that starts again each day would never be old
+    enough, and one that has just started would have none."""
+    expression = rules(full)["TopicsNoBackup"]["expr"]
+    assert "max_over_time(topics_backup_newest_ms{" in expression
+    assert "offset 172800s" in expression
+    # Another pod has another address; each cell makes a backup.
+    assert "by (namespace, pod, cell)" in expression
+    assert expression.count("on (namespace, pod, cell)") == 2
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("name", ["topics", "a" * 35 + "-bcd", "a" * 40])
+def test_a_run_of_spark_has_a_name_that_fits_into_a_label(helm: Helm, name: str) -> None:
+    """The operator makes it a label of the driver, with a dash and the time in nanoseconds behind it."""
+    documents = helm.render(*SPARK, "--set", f"fullnameOverride={name}")
+    application = find(documents, "ScheduledSparkApplication")["metadata"]["name"]
+    run = f"{application}-1764367821123456789"
+    assert len(run) <= 63
+    assert re.fullmatch("[a-z0-9]([-a-z0-9]*[a-z0-9])?", run)
+    for alert in ("TopicsExportJobFailed", "TopicsExportBehind"):
+        rule = rules(documents)[alert]
+        [pattern] = set(re.findall(r'pod=~"([^"]+)"', rule["expr"]))
+        assert re.fullmatch(pattern, f"{run}-driver")
+        assert application in rule["annotations"]["summary"]
 
 
 @pytest.mark.fast
