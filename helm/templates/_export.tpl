@@ -96,6 +96,10 @@ spec:
   successfulJobsHistoryLimit: 1
   failedJobsHistoryLimit: 3
   jobTemplate:
+    metadata:
+      labels:
+        {{- include "topics.labels" $root | nindent 8 }}
+        app.kubernetes.io/component: {{ .name }}
     spec:
       # A run that was killed anywhere is simply run again.
       backoffLimit: 2

@@ -51,6 +51,12 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 
+{{/* Those and more, which a value says for this object alone: takes root, and more. A label may be in both, and YAML has each
+only once. */}}
+{{- define "topics.moreLabels" -}}
+{{- toYaml (merge dict .more (include "topics.labels" .root | fromYaml)) -}}
+{{- end -}}
+
 {{- define "topics.serviceAccountName" -}}
 {{- if .Values.serviceAccount.create -}}
 {{- .Values.serviceAccount.name | default (include "topics.fullname" .) -}}
@@ -65,13 +71,18 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 
 {{/* Takes image (registry, repository, tag, digest) and root. */}}
 {{- define "topics.imageOf" -}}
+{{- $repository := .image.repository -}}
+{{- if .root.Values.global.imageRegistry -}}
+{{- /* As container engines tell a registry from a name: it has a dot or a port. */ -}}
+{{- $repository = regexReplaceAll "^([^/]*[.:][^/]*|localhost)/" $repository "" -}}
+{{- end -}}
 {{- with .root.Values.global.imageRegistry | default .image.registry -}}
 {{- printf "%s/" . -}}
 {{- end -}}
 {{- if .image.digest -}}
-{{- printf "%s@%s" .image.repository .image.digest -}}
+{{- printf "%s@%s" $repository .image.digest -}}
 {{- else -}}
-{{- printf "%s:%s" .image.repository (.image.tag | default .root.Chart.AppVersion) -}}
+{{- printf "%s:%s" $repository (.image.tag | default .root.Chart.AppVersion) -}}
 {{- end -}}
 {{- end -}}
 

@@ -1,7 +1,19 @@
-{{/* Parts of pods: security contexts and probes. */}}
+{{/* Parts of pods, and how they are replaced: security contexts, probes, ports. */}}
 
 {{- define "topics.podSecurity" -}}
 {{- toYaml .Values.podSecurityContext -}}
+{{- end -}}
+
+{{/* Kubernetes fills in rollingUpdate.partition, and refuses it beside OnDelete. An upgrade takes it away that patches the
+object, because of the null; and one that applies it on the server, because the chart had written it. */}}
+{{- define "topics.updateStrategy" -}}
+{{- $strategy := deepCopy (.Values.updateStrategy | default dict) -}}
+{{- if eq (get $strategy "type") "OnDelete" -}}
+{{- $_ := set $strategy "rollingUpdate" nil -}}
+{{- else -}}
+{{- $_ := set $strategy "rollingUpdate" (merge dict (get $strategy "rollingUpdate" | default dict) (dict "partition" 0)) -}}
+{{- end -}}
+{{- toYaml $strategy -}}
 {{- end -}}
 
 {{- define "topics.containerSecurity" -}}

@@ -104,7 +104,7 @@ def test_the_grace_period_is_longer_than_giving_the_cells_away(helm: Helm) -> No
     grace_s = pods(documents)["StatefulSet"]["spec"]["terminationGracePeriodSeconds"]
     assert grace_s >= DRAIN_S + int(settings(documents)["TOPICS_DRAIN_MS"]) / 1000 + 20
     assert find(documents, "PodDisruptionBudget")["spec"]["maxUnavailable"] == 1
-    assert find(documents, "StatefulSet")["spec"]["updateStrategy"] == {"type": "RollingUpdate"}
+    assert find(documents, "StatefulSet")["spec"]["updateStrategy"]["type"] == "RollingUpdate"
 
 
 def test_more_nodes_change_nothing_that_is_fixed(helm: Helm) -> None:

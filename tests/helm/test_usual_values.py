@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.support.chart import CHART, Document, Helm, container, find, pods
 
@@ -46,6 +47,25 @@ def test_a_parent_chart_chooses_the_registry_of_every_image(helm: Helm) -> None:
     assert container(pods(own)["StatefulSet"])["image"].startswith("registry.example.com/team/topics-broker:")
 
 
+@pytest.mark.parametrize(
+    ("repository", "mirrored"),
+    [
+        ("registry.example.com/team/topics", "mirror/team/topics"),
+        ("registry:5000/topics", "mirror/topics"),
+        ("localhost/topics", "mirror/topics"),
+        ("team/topics", "mirror/team/topics"),
+    ],
+)
+def test_the_registry_of_a_parent_chart_replaces_the_one_in_the_name(
+    helm: Helm, repository: str, mirrored: str
+) -> None:
+    names = [part for name in ("image", "export.image") for part in ("--set", f"{name}.repository={repository}")]
+    usual = [part for each in (*EXPORT, BUCKET) for part in ("--set", each)]
+    found = images(list(helm.render(*usual, *names, "--set", "global.imageRegistry=mirror")))
+    assert {image.rpartition(":")[0] for image in found} == {mirrored}
+    assert {image.rpartition(":")[0] for image in images(list(helm.render(*usual, *names)))} == {repository}
+
+
 def test_every_pod_has_the_pull_secrets_of_the_chart_and_of_its_parent(helm: Helm, tmp_path: Path) -> None:
     given = {"image": {"pullSecrets": ["ours"]}, "global": {"imagePullSecrets": ["text", {"name": "object"}, "ours"]}}
     found = pods(rendered(helm, tmp_path, given, *EXPORT, *BACKUP))
@@ -65,7 +85,42 @@ def test_common_labels_are_on_every_object_and_pod_but_not_in_selectors(helm: He
     assert "team" not in json.dumps(find(documents, "StatefulSet")["spec"]["volumeClaimTemplates"])
 
 
-@pytest.mark.parametrize("name", ["app.kubernetes.io/name", "app.kubernetes.io/component", "helm.sh/chart"])
+def test_the_jobs_that_are_made_have_the_labels_of_their_cron_jobs(helm: Helm, tmp_path: Path) -> None:
+    compacting = "export.compact.schedule=@daily"
+    documents = rendered(helm, tmp_path, {"commonLabels": {"team": "data"}}, *EXPORT, *BACKUP, compacting)
+    made = [each for each in documents if each["kind"] == "CronJob"]
+    assert len(made) == 3
+    for each in made:
+        assert each["spec"]["jobTemplate"]["metadata"]["labels"] == each["metadata"]["labels"]
+
+
+class OnceOnly(yaml.SafeLoader):
+    """As GitOps tools read it: a key that comes twice in a mapping is an error."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        names = [str(key.value) for key, _ in node.value]
+        assert len(names) == len(set(names)), names
+        return super().construct_mapping(node, deep)
+
+
+def test_a_label_of_all_objects_may_differ_for_one(helm: Helm) -> None:
+    """Prometheus and Grafana may look for a label that the other objects have another value of."""
+    kinds = {"serviceMonitor": "ServiceMonitor", "prometheusRule": "PrometheusRule", "dashboard": "ConfigMap"}
+    options = ["--set", "commonLabels.release=all"]
+    for name in kinds:
+        options += ["--set", f"metrics.{name}.enabled=true", "--set", f"metrics.{name}.labels.release=one"]
+    done = helm.run("template", "release", str(CHART), *options)
+    documents = [each for each in yaml.load_all(done.stdout, OnceOnly) if each]
+    for kind in kinds.values():
+        labels = find(documents, kind, "-dashboard" if kind == "ConfigMap" else "")["metadata"]["labels"]
+        assert labels["release"] == "one"
+        assert labels["app.kubernetes.io/instance"] == "release"
+    assert find(documents, "StatefulSet")["metadata"]["labels"]["release"] == "all"
+
+
+@pytest.mark.parametrize(
+    "name", ["app.kubernetes.io/name", "app.kubernetes.io/component", "helm.sh/chart", "topics-broker/store"]
+)
 def test_labels_that_the_chart_selects_by_are_refused(helm: Helm, tmp_path: Path, name: str) -> None:
     path = tmp_path / "values.json"
     for values in ("commonLabels", "podLabels"):
@@ -75,7 +130,7 @@ def test_labels_that_the_chart_selects_by_are_refused(helm: Helm, tmp_path: Path
 
 #: Parts of Kubernetes objects that are passed on: the value, and where it is in the StatefulSet.
 PASSED: list[tuple[str, Any, tuple[str, ...]]] = [
-    ("updateStrategy", {"type": "OnDelete"}, ("spec", "updateStrategy")),
+    ("updateStrategy", {"type": "RollingUpdate", "rollingUpdate": {"partition": 1}}, ("spec", "updateStrategy")),
     (
         "topologySpreadConstraints",
         [{"maxSkew": 2, "topologyKey": "rack", "whenUnsatisfiable": "DoNotSchedule"}],
@@ -93,6 +148,19 @@ def test_parts_of_kubernetes_objects_are_passed_on(
     for part in place:
         found = container(found["spec"]["template"]) if part == "broker" else found[part]
     assert found == value
+
+
+@pytest.mark.parametrize("given", [{"type": "OnDelete"}, {"type": "OnDelete", "rollingUpdate": {"partition": 1}}])
+def test_an_upgrade_may_change_to_replacing_pods_by_hand(helm: Helm, tmp_path: Path, given: dict[str, Any]) -> None:
+    """Kubernetes would fill in a partition, and refuse it beside OnDelete. A patch takes it away if it is null, and an
+    object that is applied on the server, if Helm had written it."""
+    found = find(rendered(helm, tmp_path, {"updateStrategy": given}), "StatefulSet")["spec"]
+    assert found["updateStrategy"] == {"type": "OnDelete", "rollingUpdate": None}
+    before = find(helm.render(), "StatefulSet")["spec"]["updateStrategy"]
+    assert before == {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}}
+    slower = {"updateStrategy": {"rollingUpdate": {"maxUnavailable": 1}}}
+    found = find(rendered(helm, tmp_path, slower), "StatefulSet")["spec"]["updateStrategy"]
+    assert found == {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1, "partition": 0}}
 
 
 @pytest.mark.parametrize("name", ["startupProbe", "livenessProbe", "readinessProbe"])

@@ -69,7 +69,7 @@ def test_the_schema_has_exactly_the_existing_values() -> None:
         f"{path}.{name}".removeprefix(".")
         for path, found in objects(schema())
         for name in found.get("properties", {})
-        if path not in ("settings", "podSecurityContext") and not path.endswith("Probe")
+        if path not in ("settings", "podSecurityContext", "updateStrategy") and not path.endswith("Probe")
     }
     given = {path for path in paths(defaults()) if "Probe." not in path}
     assert described - {"enabled"} == given
@@ -114,7 +114,11 @@ WRONG = (
     "readinessProbe.periodSeconds=0",
     "persistence.accessModes={Everybody}",
     "podServices.type=NodePort",
-    "global.imageRegistry=1",
+    "global.imageRegistry=https://mirror",
+    "livenessProbe.successThreshold=2",
+    "startupProbe.successThreshold=2",
+    "updateStrategy.type=Recreate",
+    "commonLabels.team=a b",
     "metrics.serviceMonitor.interval=soon",
     "cold.url=ftp://somewhere",
     "listenAddress=127.0.0.1",

@@ -74,12 +74,24 @@ ADDRESS = {"type": "string", "pattern": "^([^ :]+:[0-9]+|\\[[0-9a-fA-F:.]+\\]:[0
 MOST_CELLS = 64
 STRINGS = {"type": "object", "additionalProperties": {"type": "string"}}
 #: Labels that the chart sets itself, and selects by.
-OF_THE_CHART = "^(app[.]kubernetes[.]io/(name|instance|component|version|managed-by)|helm[.]sh/chart)$"
-LABELS = {**STRINGS, "propertyNames": {"not": {"pattern": OF_THE_CHART}}}
+OF_THE_CHART = (
+    "^(app[.]kubernetes[.]io/(name|instance|component|version|managed-by)|helm[.]sh/chart|topics-broker/store)$"
+)
+LABELS = {
+    "type": "object",
+    "additionalProperties": {
+        "type": "string",
+        "pattern": "^([A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?)?$",
+        "maxLength": 63,
+    },
+    "propertyNames": {"not": {"pattern": OF_THE_CHART}},
+}
 #: A name of an object; empty = none.
 NAME = {"type": "string", "pattern": "^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$", "maxLength": 253}
 LABEL = {"type": "string", "pattern": "^([a-z]([-a-z0-9]*[a-z0-9])?)?$", "maxLength": 40}
 KEY_OF_SECRET = {"type": "string", "pattern": "^[-._a-zA-Z0-9]+$"}
+#: A host, perhaps with a port and a path; no scheme.
+REGISTRY = {"type": "string", "pattern": "^[^/ ]*(/[^/ ]+)*$"}
 QUANTITY = {"type": "string", "pattern": "^[0-9]+(\\.[0-9]+)?(m|k|Ki|M|Mi|G|Gi|T|Ti|P|Pi)?$"}
 #: In the form of TOPICS_ALLOWED_HOSTS and TOPICS_CORS_ORIGINS.
 HOST = {"type": "string", "pattern": "^([*]|([*][.])?[A-Za-z0-9_.-]+)$"}
@@ -137,7 +149,7 @@ def resources() -> dict[str, Any]:
 
 def image(**more: dict[str, Any]) -> dict[str, Any]:
     return strict(
-        registry={"type": "string", "pattern": "^[^/ ]*(/[^/ ]+)*$"},
+        registry=REGISTRY,
         repository={"type": "string", "minLength": 1},
         tag={"type": "string", "pattern": "^[-._A-Za-z0-9]*$", "maxLength": 128},
         digest={"type": "string", "pattern": "^(sha256:[0-9a-f]{64})?$"},
@@ -284,14 +296,15 @@ def metrics() -> dict[str, Any]:
     )
 
 
-def probe() -> dict[str, Any]:
+def probe(*, most_successes: int | None = None) -> dict[str, Any]:
     seconds = {"type": "integer", "minimum": 1}
+    successes = seconds if most_successes is None else {**seconds, "maximum": most_successes}
     return strict(
         initialDelaySeconds={"type": "integer", "minimum": 0},
         periodSeconds=seconds,
         timeoutSeconds=seconds,
         failureThreshold=seconds,
-        successThreshold=seconds,
+        successThreshold=successes,
     )
 
 
@@ -301,9 +314,11 @@ def pod() -> dict[str, dict[str, Any]]:
     users = dict.fromkeys(("runAsUser", "runAsGroup", "fsGroup"), user)
     return {
         "podSecurityContext": {"type": "object", "properties": users},
-        "updateStrategy": OBJECT,
+        "updateStrategy": {"type": "object", "properties": {"type": one_of("RollingUpdate", "OnDelete")}},
         "lifecycle": OBJECT,
-        **{f"{name}Probe": probe() for name in ("startup", "liveness", "readiness")},
+        # Kubernetes takes no other number for these two.
+        **{f"{name}Probe": probe(most_successes=1) for name in ("startup", "liveness")},
+        "readinessProbe": probe(),
         "initContainers": OBJECTS,
         "extraContainers": OBJECTS,
         "extraObjects": {"type": "array", "items": {"type": ["object", "string"]}},
@@ -325,7 +340,7 @@ def pod() -> dict[str, dict[str, Any]]:
 def schema() -> dict[str, Any]:
     """The whole of values.schema.json."""
     of_all = {
-        "imageRegistry": {"type": "string"},
+        "imageRegistry": REGISTRY,
         "imagePullSecrets": {
             "type": "array",
             "items": {"type": ["string", "object"], "required": ["name"], "properties": {"name": TEXT}},
