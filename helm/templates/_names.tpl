@@ -54,7 +54,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{/* Those and more, which a value says for this object alone: takes root, and more. A label may be in both, and YAML has each
 only once. */}}
 {{- define "topics.moreLabels" -}}
-{{- toYaml (merge dict .more (include "topics.labels" .root | fromYaml)) -}}
+{{- toYaml (merge dict (.more | default dict) (include "topics.labels" .root | fromYaml)) -}}
 {{- end -}}
 
 {{- define "topics.serviceAccountName" -}}
@@ -89,7 +89,7 @@ only once. */}}
 {{/* Names of Secrets for the registries, of the chart and of a parent chart, as JSON: a name, or an object with one. */}}
 {{- define "topics.pullSecrets" -}}
 {{- $names := list -}}
-{{- range concat (.Values.global.imagePullSecrets | default list) .Values.image.pullSecrets -}}
+{{- range concat (.Values.global.imagePullSecrets | default list) (.Values.image.pullSecrets | default list) -}}
 {{- if kindIs "string" . -}}
 {{- $names = append $names . -}}
 {{- else -}}

@@ -21,7 +21,7 @@ from tests.support.chart import CHART, ROOT, Document, Helm, container, find, po
 
 PROGRAM = CHART / "image/exporter.py"
 SPARK = ("-f", str(CHART / "ci/spark-values.yaml"))
-#: Metrics of kube-state-metrics, from its manual.
+#: Stable metrics of kube-state-metrics, from its manual.
 OF_KUBE_STATE = {
     "kube_job_failed", "kube_cronjob_status_last_successful_time", "kube_cronjob_created", "kube_pod_status_phase",
     "kube_pod_completion_time", "kube_statefulset_created",

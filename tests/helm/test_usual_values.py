@@ -171,6 +171,28 @@ def test_each_number_of_a_probe_can_be_set(helm: Helm, tmp_path: Path, name: str
     assert "httpGet" in found
 
 
+@pytest.mark.parametrize("name", ["startupProbe", "livenessProbe", "readinessProbe"])
+def test_a_probe_can_be_left_out(helm: Helm, name: str) -> None:
+    found = container(pods(helm.render("--set", f"{name}=null"))["StatefulSet"])
+    assert {each for each in found if each.endswith("Probe")} == {"startupProbe", "livenessProbe", "readinessProbe"} - {
+        name
+    }
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "commonLabels", "podLabels", "metrics.serviceMonitor.labels", "image.pullSecrets", "updateStrategy",
+        "lifecycle", "podSecurityContext", "topologySpreadConstraints", "initContainers", "extraContainers",
+        "extraObjects", "metrics.serviceMonitor.relabelings", "export.nodeSelector", "global.imageRegistry",
+    ],
+)  # fmt: skip
+def test_a_value_may_be_null(helm: Helm, name: str) -> None:
+    """A parent chart takes a default away so."""
+    options = (*EXPORT, "metrics.serviceMonitor.enabled=true", f"{name}=null")
+    assert helm.render(*[part for each in options for part in ("--set", each)])
+
+
 def test_a_cluster_that_chooses_the_user_gets_a_pod_without_one(helm: Helm) -> None:
     nothing = [f"podSecurityContext.{name}=null" for name in ("runAsUser", "runAsGroup", "fsGroup")]
     documents = helm.render(*[part for each in (*nothing, *EXPORT) for part in ("--set", each)])
