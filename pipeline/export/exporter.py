@@ -31,7 +31,6 @@ from pipeline.broker import TopicMissing
 from pipeline.errors import (
     DELETED,
     RECREATED,
-    REINSTALLED,
     RENEWED,
     AnotherExporter,
     BadOption,
@@ -52,6 +51,7 @@ from pipeline.export.manifest import (
     LogMark,
     Manifest,
     Plan,
+    Resumption,
     bookmark_in,
     decode_plan,
     encode,
@@ -253,9 +253,9 @@ class Exporter:
             # In a partition that was added, records that are gone before their export are a loss. A new topic begins
             # with its existing records.
             start = self._first(topic, view) if before is None else 1
-        elif mark is not None and known.is_other(view.cluster_id, view.topic_id, view.epoch):
-            gap, start = _after_the_end(topic, known, mark, view, before)
-            found.gaps.append(gap)
+        elif (resumption := known.resumption(view)).reason:
+            start = resumption.start
+            found.gaps.append(_loss_of(topic, resumption, view, before))
         elif known.end > view.head_seq + 1:
             raise PipelineError(
                 f"{log_name(topic, view.partition)}: it is exported up to seq {known.end - 1}, but its last seq is "
@@ -403,22 +403,11 @@ def _expiring(plan: Plan, expires_ms: int) -> Plan:
     return msgspec.structs.replace(plan, expires_ms=expires_ms)
 
 
-def _after_the_end(
-    topic: str, known: Bookmark, mark: LogMark, view: LogView, before: Manifest | None
-) -> tuple[Gap, int]:
-    """What is lost of an exported log that has ended, and where its partition continues."""
-    shared = None
-    if (known.cluster_id, mark.topic_id) == (view.cluster_id, view.topic_id):
-        shared = view.shared_with(mark.epoch)
-    if shared is None:
-        last = max(known.end, view.evict_floor - 1)
-        reason = RECREATED if known.cluster_id == view.cluster_id else REINSTALLED
-        unread = _unread(before, view.partition, known.end)
-        return Gap(topic, view.partition, known.end, last, reason, unread), planning.earliest(view)
-    # The same log, but recovery has lost its end. What it kept is exported already, up to `known.end`.
-    first = max(known.end, shared + 1)
-    unread = _unread(before, view.partition, first)
-    return Gap(topic, view.partition, first, first + max(1, unread) - 1, RENEWED, unread), min(known.end, shared + 1)
+def _loss_of(topic: str, found: Resumption, view: LogView, before: Manifest | None) -> Gap:
+    """What is lost of an exported log that has ended."""
+    unread = _unread(before, view.partition, found.lost)
+    last = found.lost + max(1, unread) - 1 if found.reason == RENEWED else max(found.lost, view.evict_floor - 1)
+    return Gap(topic, view.partition, found.lost, last, found.reason, unread)
 
 
 def _gone(found: _Next, partition: int, known: Bookmark, count: int) -> None:

@@ -15,13 +15,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline import planning
-from pipeline.errors import AnotherExporter, BadOption, ManifestDamaged
+from pipeline.errors import RECREATED, REINSTALLED, RENEWED, AnotherExporter, BadOption, ManifestDamaged
 from pipeline.export import names, publication
 from pipeline.export.chains import chain_of
 from pipeline.export.delta import DeltaChain
 from pipeline.export.evolution import common_columns, with_columns
 from pipeline.export.iceberg import IcebergChain
-from pipeline.export.manifest import COMPACT, Bookmark, FileEntry, Manifest, decode_plan
+from pipeline.export.manifest import COMPACT, FileEntry, Manifest, decode_plan
 from pipeline.export.part_settings import JSON, PARQUET, PartSettings
 from pipeline.export.parts import TAG_FIELD, PartWriter
 from pipeline.export.store import TMP, Store
@@ -235,7 +235,7 @@ class Status(NamedTuple):
 
 
 #: States of a partition, the worst first. A topic has the worst state of its partitions.
-_STATES = ("recreated", "gap", "behind", "up to date")
+_STATES = (REINSTALLED, RECREATED, RENEWED, "gap", "behind", "up to date")
 
 
 def status(store: Store, topic: str, origin: FullOrigin) -> Status:
@@ -245,23 +245,22 @@ def status(store: Store, topic: str, origin: FullOrigin) -> Status:
     count = origin.partitions(topic)
     known = chain.bookmarks(last, count)
     exported = lag = 0
-    states = ["recreated" for at in known if at >= count]
+    states = [RECREATED for at in known if at >= count]
     for partition in range(count):
         view = origin.view(topic, partition)
         mark = known.get(partition)
-        begin = planning.earliest(view) if last is None else 1
-        end = begin if mark is None else mark.end
-        exported += 0 if mark is None else end - 1
+        reason, end = "", planning.earliest(view) if last is None else 1
+        if mark is not None:
+            reason, end, _ = mark.resumption(view)
+            exported += 0 if reason in (RECREATED, REINSTALLED) else end - 1
         lag += max(0, view.durable_seq + 1 - end)
-        states.append(_state_of(mark, end, view))
+        states.append(reason or _state_of(end, view))
     files, rows = chain.counts()
     state = "never exported" if last is None else min(states, key=_STATES.index)
     return Status(topic, count, exported, lag, files, rows, state)
 
 
-def _state_of(known: Bookmark | None, end: int, view: LogView) -> str:
-    if known is not None and known.is_other(view.cluster_id, view.topic_id, view.epoch):
-        return "recreated"
+def _state_of(end: int, view: LogView) -> str:
     if end < planning.earliest(view):
         return "gap"
     return "up to date" if end > view.durable_seq else "behind"

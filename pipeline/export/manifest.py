@@ -12,13 +12,16 @@ Source: docs/guides/spark.md#exporting.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import msgspec
 
-from pipeline.errors import Gap, ManifestDamaged
+from pipeline import planning
+from pipeline.errors import RECREATED, REINSTALLED, RENEWED, Gap, ManifestDamaged
 from pipeline.export import names
 from pipeline.export.part_settings import PartSettings
 from pipeline.export.store import Store
+from pipeline.view import LogView
 
 APPEND, COMPACT = "append", "compact"
 
@@ -63,6 +66,15 @@ class LogMark(msgspec.Struct, frozen=True, kw_only=True):
     cluster_id: str = ""
 
 
+class Resumption(NamedTuple):
+    """Why the exported log has ended ("": it has not), the first seq of the present one to export, and the first seq of
+    the exported one that nobody can have any more."""
+
+    reason: str
+    start: int
+    lost: int
+
+
 class Bookmark(msgspec.Struct, frozen=True, kw_only=True):
     """The progress of a partition. `end`: the first seq that is not exported. `mark` None: not recorded."""
 
@@ -74,6 +86,18 @@ class Bookmark(msgspec.Struct, frozen=True, kw_only=True):
         """Whether this is certainly another log than the exported one. `topic_id` 0: unknown."""
         known = self.mark is not None and topic_id != 0
         return known and (self.cluster_id, self.mark and self.mark.epoch) != (cluster_id, epoch)
+
+    def resumption(self, view: LogView) -> Resumption:
+        """Where the export of the partition continues."""
+        if self.mark is None or not self.is_other(view.cluster_id, view.topic_id, view.epoch):
+            return Resumption("", self.end, self.end)
+        if (self.cluster_id, self.mark.topic_id) == (view.cluster_id, view.topic_id):
+            shared = view.shared_with(self.mark.epoch)
+            if shared is not None:
+                # The same log, but recovery has lost its end. What it kept is exported already, up to `end`.
+                return Resumption(RENEWED, min(self.end, shared + 1), max(self.end, shared + 1))
+        reason = RECREATED if self.cluster_id == view.cluster_id else REINSTALLED
+        return Resumption(reason, planning.earliest(view), self.end)
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):

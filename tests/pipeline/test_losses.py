@@ -138,6 +138,9 @@ def test_records_that_are_appended_after_recovery_has_cut_off_the_end_of_a_log_a
         refused = command("export", *where, status=1)
         assert f"recovery has cut off the end of its log. Records from seq {gap[0]} on that were not read" in refused
         assert "Continue with the records that were appended since: --allow-data-loss" in refused
+        lag = 10 - min(exported, 10) + len(NEW)
+        assert command("status", *where[:4], *where[-2:]).splitlines()[-1].split()[:2] == ["t", str(lag)]
+        assert command("status", *where[:4], *where[-2:]).rstrip().endswith(" renewed")
         command("export", *where, "--allow-data-loss")
         rows = [(row["seq"], row["value"]) for row in exports.rows("t")]
         before = list(enumerate([*OLD, *CUT], 1))[: max(exported, 10)]
