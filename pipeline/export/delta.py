@@ -177,8 +177,10 @@ class DeltaChain(TableChain):
         if not found.added or not change:
             return False
         fields = self._api.Schema.from_arrow(pa.schema(found.added)).fields
-        with contextlib.suppress(self._error):  # another exporter may have added them: the table is read again
+        try:
             table.alter.add_columns(fields, commit_properties=self._api.CommitProperties(max_commit_retries=0))
+        except self._error as error:
+            self.refusal = error  # another exporter may have added them: the table is read again
         self.store.sync(self._key(table.version()))
         return True
 

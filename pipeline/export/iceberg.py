@@ -26,7 +26,7 @@ import msgspec
 import pyarrow as pa
 
 from pipeline.errors import BadOption, ManifestDamaged, StoreRefused
-from pipeline.export import names
+from pipeline.export import hive_refusals, names
 from pipeline.export.catalogs import Catalogs
 from pipeline.export.evolution import changes, plain, without_short_integers
 from pipeline.export.manifest import Manifest, decode, encode
@@ -170,9 +170,9 @@ class IcebergChain(TableChain):
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
-    def made(self) -> Any:
+    def made(self) -> Any | None:
         """See `TableChain`."""
-        from pyiceberg.exceptions import NamespaceAlreadyExistsError, TableAlreadyExistsError
+        from pyiceberg.exceptions import CommitFailedException, NamespaceAlreadyExistsError, TableAlreadyExistsError
 
         try:
             self._catalog.create_namespace_if_not_exists(self._name[0])
@@ -193,10 +193,13 @@ class IcebergChain(TableChain):
                 self._partition(spec)
         except TableAlreadyExistsError:
             pass  # by another exporter
+        except CommitFailedException as error:
+            self.refusal = error  # another exporter has created it, or is about to
+            return self.table()
         except Exception as error:
             if self.table() is None:
                 raise StoreRefused(
-                    f"The Iceberg table {self.uri} cannot be created: {type(error).__name__}."
+                    f"The Iceberg table {self.uri} cannot be created ({type(error).__name__}): {self.reason(error)}."
                 ) from error
         table = self.table()
         if table is None:
@@ -222,8 +225,8 @@ class IcebergChain(TableChain):
                             update.update_column(field.name, _iceberg_type(field))
                         if found.added:
                             update.union_by_name(pa.schema(found.added))
-        except CommitFailedException:
-            pass  # another run has changed the table: it is read again
+        except CommitFailedException as error:
+            self.refusal = error  # another run has changed the table: it is read again
         except Exception as error:
             raise StoreRefused(
                 f"The columns of the Iceberg table {self.uri} cannot be changed: {type(error).__name__}."
@@ -262,6 +265,10 @@ class IcebergChain(TableChain):
         except Exception as error:
             return error
         return None
+
+    def reason(self, refusal: Exception | None) -> str:
+        """See `TableChain`."""
+        return hive_refusals.reason(refusal) or super().reason(refusal)
 
     def vacuum(self, retain_s: float) -> int:
         """Expire snapshots, and remove files that no snapshot has: the number of removed files.

@@ -57,6 +57,8 @@ class TableChain(Chain):
         self.uri = f"{store.url}/{self.folder}"
         self.schema = schema
         self.parts = parts
+        #: Why the last change of the table failed.
+        self.refusal: Exception | None = None
 
     # -- what the formats differ in ----------------------------------------------------------------------------------
 
@@ -65,8 +67,8 @@ class TableChain(Chain):
         """The table as it is now; None: there is none."""
 
     @abstractmethod
-    def made(self) -> Any:
-        """The table, created now if no other run was faster."""
+    def made(self) -> Any | None:
+        """The table, created now if no other run was faster. None: it cannot be created yet, see `refusal`."""
 
     @abstractmethod
     def newest_of(self, table: Any) -> Manifest | None:
@@ -99,6 +101,10 @@ class TableChain(Chain):
     @abstractmethod
     def versions(self) -> Iterator[Version]:
         """The versions that can still be read, the oldest first."""
+
+    def reason(self, refusal: Exception | None) -> str:
+        """What an operator should know of a change that failed again and again."""
+        return "other writers are always faster, or the store refuses"
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
@@ -166,9 +172,11 @@ class TableChain(Chain):
 
     def put(self, manifest: Manifest) -> bool:
         """Commit a manifest's files. False: another run was first. Durable on return."""
-        failed: Exception | None = None
         for attempt in range(_TRIES):
+            time.sleep(_PAUSE_S * attempt)
             table = self.table() or self.made()
+            if table is None:
+                continue
             self._compare(table)
             last = self.newest_of(table)
             if last is not None and last.number >= manifest.number:
@@ -176,14 +184,13 @@ class TableChain(Chain):
                 return self.load(manifest.number).run == manifest.run
             if self.fit(table, change=True):
                 continue
-            failed = self.commit(table, manifest, last)
-            if failed is None:
+            self.refusal = self.commit(table, manifest, last)
+            if self.refusal is None:
                 return True
-            time.sleep(_PAUSE_S * attempt)
         raise StoreRefused(
-            f"The {self.called} table {self.uri} accepts no commit ({type(failed).__name__}): other writers are always "
-            "faster, or the store refuses."
-        ) from failed
+            f"The {self.called} table {self.uri} accepts no commit ({type(self.refusal).__name__}): "
+            f"{self.reason(self.refusal)}."
+        ) from self.refusal
 
     def _compare(self, table: Any) -> None:
         if self.schema is None:

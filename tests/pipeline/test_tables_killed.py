@@ -41,20 +41,26 @@ class Steps:
         self._root = root
         self.count = 0
 
-    def install(self) -> None:
+    def install(self, *more: tuple[Any, str]) -> None:
+        """Count from now on, also calls of `more`: a class and the name of a method each."""
         import pyiceberg.io.pyarrow as files
         from deltalake import DeltaTable
         from deltalake.table import TableAlterer
         from sqlalchemy.engine import Connection
 
-        for owner, name in (
+        self.wrap(
             (DeltaTable, "create_write_transaction"),
             (TableAlterer, "add_columns"),
             (files.PyArrowFile, "create"),
             (Connection, "_commit_impl"),
-        ):
-            setattr(owner, name, self._around(getattr(owner, name)))
+            *more,
+        )
         sys.addaudithook(self._hear)
+
+    def wrap(self, *calls: tuple[Any, str]) -> None:
+        """Count only these calls, before and after each."""
+        for owner, name in calls:
+            setattr(owner, name, self._around(getattr(owner, name)))
 
     def step(self) -> None:
         self.count += 1

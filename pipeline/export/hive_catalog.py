@@ -1,0 +1,81 @@
+"""pyiceberg's catalog in Hive's metastore, whose commits replace only the metadata that they are made from.
+
+pyiceberg itself relies on a lock of the metastore, which times out: a commit that stood still for that long undid those
+that others had made meanwhile. So a commit also names the metadata that it replaces, and a metastore of Hive 2.3.10, of
+4.0, or later compares them in its own transaction (HIVE-26882, HIVE-28121). Older ones do not know of it: for them, the
+commit makes sure at the last moment that it still has its lock. The lock remains in any case, for other writers' sake.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+from hive_metastore.ttypes import CheckLockRequest, LockState, MetaException, NoSuchLockException
+from pyiceberg.catalog import METADATA_LOCATION
+from pyiceberg.catalog.hive import PROP_PREVIOUS_METADATA_LOCATION, HiveCatalog
+from pyiceberg.exceptions import CommitFailedException
+
+#: What the metastore says of a commit that comes too late.
+_MODIFIED = "The table has been modified"
+
+
+class ComparingHiveCatalog(HiveCatalog):
+    """What Iceberg tables in a metastore are opened with."""
+
+    def __init__(self, name: str, **properties: str) -> None:
+        super().__init__(name, **properties)
+        self._client: Any = _Connections(self._client)
+
+
+class _Connections:
+    """The library's connection, to be opened once more for each call of the catalog."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
+    def __enter__(self) -> _Comparing:
+        return _Comparing(self._connection.__enter__())
+
+    def __exit__(self, *error: Any) -> None:
+        self._connection.__exit__(*error)
+
+
+class _Comparing:
+    """An open connection. Only commits alter tables through it."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self._held: int | None = None
+
+    def lock(self, request: Any) -> Any:
+        found = self._client.lock(request)
+        self._held = found.lockid
+        return found
+
+    def alter_table_with_environment_context(
+        self, dbname: str, tbl_name: str, new_tbl: Any, environment_context: Any
+    ) -> None:
+        environment_context.properties |= {
+            "expected_parameter_key": METADATA_LOCATION,
+            "expected_parameter_value": new_tbl.parameters[PROP_PREVIOUS_METADATA_LOCATION],
+        }
+        try:
+            held = self._client.check_lock(CheckLockRequest(lockid=self._held)).state
+            if held != LockState.ACQUIRED:
+                raise CommitFailedException(f"The lock of {dbname}.{tbl_name} was lost.")
+            self._client.alter_table_with_environment_context(dbname, tbl_name, new_tbl, environment_context)
+        except NoSuchLockException as error:
+            raise CommitFailedException(f"The lock of {dbname}.{tbl_name} has timed out.") from error
+        except MetaException as error:
+            if _MODIFIED not in (error.message or ""):
+                raise
+            raise CommitFailedException(f"{dbname}.{tbl_name} was changed meanwhile.") from error
+
+    def unlock(self, request: Any) -> None:
+        # A lock that has timed out says nothing of the commit.
+        with contextlib.suppress(NoSuchLockException):
+            self._client.unlock(request)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
