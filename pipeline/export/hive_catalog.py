@@ -68,7 +68,7 @@ class _Comparing:
         except NoSuchLockException as error:
             raise CommitFailedException(f"The lock of {dbname}.{tbl_name} has timed out.") from error
         except MetaException as error:
-            if _MODIFIED not in (error.message or ""):
+            if _MODIFIED not in str(error):
                 raise
             raise CommitFailedException(f"{dbname}.{tbl_name} was changed meanwhile.") from error
 
