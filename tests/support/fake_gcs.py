@@ -1,35 +1,32 @@
 """fake-gcs-server, an emulator of Google Cloud Storage, built once by Go into the cache outside the tree.
 
-obstore uses Google's XML API, and of that the emulator has all but PUT. So a server here takes obstore's requests, and
-sends a PUT on as an upload of the JSON API, and all others as they are. Google documents the condition of both as the
-same: the header x-goog-if-generation-match, and the parameter ifGenerationMatch. The emulator decides whether it holds.
+Before it is a server that knows what the libraries need and the emulator lacks (`tests/support/gcs_front.py`).
 """
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import httpx
 
 from tests.kafka.java.programs import alone, cache
-from tests.support.broker_process import PATIENCE_S, TETHER
-from tests.unit.storage.cold.servers import QuietServer, answering
+from tests.support.broker_process import PATIENCE_S, ROOT, TETHER
+from tests.support.gcs_front import Heard
 
 VERSION = "1.56.1"
 #: Several hundred packages of Go.
 BUILD_S = 3000
 BUCKET = "clusters"
-#: Of an answer, what obstore reads.
-_HEADERS = ("Content-Range", "Content-Type", "ETag", "Last-Modified", "X-Goog-Generation")
+#: The file with the requests.
+HEARD = "requests"
 
 
 def _built(go: str) -> Path:
@@ -61,13 +58,30 @@ def fake_gcs(go: str, folder: Path, *, translated: bool = True) -> Iterator[str]
     try:
         _create_bucket(address, process, log)
         if translated:
-            with answering(_translator(address)) as front:
+            with _front(address, folder) as front:
                 yield front
         else:
             yield address
     finally:
         process.kill()
         process.wait()
+
+
+@contextmanager
+def _front(address: str, folder: Path) -> Iterator[str]:
+    # Not in this process: pyarrow holds the interpreter while it waits for an object.
+    command = [*TETHER, sys.executable, "-m", "tests.support.gcs_front", address, str(folder / HEARD)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield f"http://127.0.0.1:{int(process.stdout.readline())}"
+        finally:
+            process.kill()
+
+
+def heard(folder: Path) -> list[Heard]:
+    """The requests to a server in that folder."""
+    return [Heard(*json.loads(line)) for line in (folder / HEARD).read_text().splitlines()]
 
 
 def _create_bucket(address: str, process: subprocess.Popen[bytes], log: Path) -> None:
@@ -82,46 +96,3 @@ def _create_bucket(address: str, process: subprocess.Popen[bytes], log: Path) ->
         else:
             made.raise_for_status()
             return
-
-
-def _translator(address: str) -> type[QuietServer]:
-    host = urlsplit(address).netloc
-
-    class Translator(QuietServer):
-        """Speaks with the emulator for obstore."""
-
-        def answer(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            method, path = self.command, self.path
-            if method == "PUT":
-                method, path = "POST", self._upload()
-            sent = {"Range": self.headers["Range"]} if "Range" in self.headers else {}
-            connection = http.client.HTTPConnection(host, timeout=PATIENCE_S)
-            try:
-                connection.request(method, path, body or None, sent)
-                answer = connection.getresponse()
-                content = answer.read()
-            finally:
-                connection.close()
-            said = {name: value for name in _HEADERS if (value := answer.headers[name]) is not None}
-            if self.command == "PUT" and answer.status == 200:
-                stored = json.loads(content)
-                said |= {"ETag": f'"{stored["etag"]}"', "X-Goog-Generation": stored["generation"]}
-                content = b""
-            self.send_response(answer.status)
-            for name, value in said.items():
-                self.send_header(name, value)
-            length = answer.headers["Content-Length"] if self.command == "HEAD" else str(len(content))
-            self.send_header("Content-Length", length or "0")
-            self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(content)
-
-        def _upload(self) -> str:
-            """The name of the object is written in the same way in a path and in a parameter."""
-            _, bucket, name = self.path.split("/", 2)
-            condition = self.headers["x-goog-if-generation-match"]
-            asked = "" if condition is None else f"&ifGenerationMatch={condition}"
-            return f"/upload/storage/v1/b/{bucket}/o?uploadType=media&name={name}{asked}"
-
-    return Translator
