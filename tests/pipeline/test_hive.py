@@ -19,7 +19,7 @@ from pyiceberg import catalog
 from pyiceberg.catalog import hive
 from pyiceberg.utils.config import Config
 
-from pipeline.errors import StoreRefused
+from pipeline.errors import BadOption, StoreRefused
 from pipeline.export.iceberg import IcebergChain
 from pipeline.export.maintenance import DAY_S, compact, status, vacuum
 from pipeline.export.part_settings import PartSettings
@@ -203,6 +203,18 @@ def test_a_bucket_that_the_metastore_cannot_reach_is_named(
         pytest.raises(StoreRefused, match=r"\(MetaException\): the metastore has no file system for s3://"),
     ):
         exports.export("unreached", parts=ICEBERG, catalog=metastore.url)
+
+
+def test_topics_that_differ_only_in_case_need_another_namespace(
+    broker: SmallSegments, metastore: HiveMetastore, tmp_path: Path
+) -> None:
+    broker.append("Cased", 5)
+    broker.append("cased", 5)
+    with Exports(broker.url, str(tmp_path / "out")) as exports:
+        assert exports.export("Cased", parts=ICEBERG, catalog=metastore.url).records == 5
+        with pytest.raises(BadOption, match="is not an export of cased: give another --namespace"):
+            exports.export("cased", parts=ICEBERG, catalog=metastore.url)
+        assert [row["seq"] for row in read(exports, "Cased")] == list(range(1, 6))
 
 
 # -- other processes -------------------------------------------------------------------------------------------------
