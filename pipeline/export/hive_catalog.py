@@ -2,8 +2,10 @@
 
 pyiceberg itself relies on a lock of the metastore, which times out: a commit that stood still for that long undid those
 that others had made meanwhile. So a commit also names the metadata that it replaces, and a metastore of Hive 2.3.10, of
-4.0, or later compares them in its own transaction (HIVE-26882, HIVE-28121). Older ones do not know of it: for them, the
+4.0, or later compares them in its own transaction (HIVE-26882, HIVE-28121). Others do not know of it: for them, the
 commit makes sure at the last moment that it still has its lock. The lock remains in any case, for other writers' sake.
+
+pyiceberg also calls for tables in a way that Hive 4 has removed.
 """
 
 from __future__ import annotations
@@ -11,7 +13,13 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
-from hive_metastore.ttypes import CheckLockRequest, LockState, MetaException, NoSuchLockException
+from hive_metastore.ttypes import (
+    CheckLockRequest,
+    GetTableRequest,
+    LockState,
+    MetaException,
+    NoSuchLockException,
+)
 from pyiceberg.catalog import METADATA_LOCATION
 from pyiceberg.catalog.hive import PROP_PREVIOUS_METADATA_LOCATION, HiveCatalog
 from pyiceberg.exceptions import CommitFailedException
@@ -47,6 +55,10 @@ class _Comparing:
     def __init__(self, client: Any) -> None:
         self._client = client
         self._held: int | None = None
+
+    def get_table(self, dbname: str, tbl_name: str) -> Any:
+        # Hive 2.3 and later have this call. Hive 4 has removed the one that the library makes.
+        return self._client.get_table_req(GetTableRequest(dbName=dbname, tblName=tbl_name)).table
 
     def lock(self, request: Any) -> Any:
         found = self._client.lock(request)

@@ -18,6 +18,7 @@ from hive_metastore.ThriftHiveMetastore import Client
 from pyiceberg import catalog
 from pyiceberg.catalog import hive
 from pyiceberg.utils.config import Config
+from thrift.Thrift import TApplicationException
 
 from pipeline.errors import BadOption, StoreRefused
 from pipeline.export.iceberg import IcebergChain
@@ -203,6 +204,16 @@ def test_a_bucket_that_the_metastore_cannot_reach_is_named(
         pytest.raises(StoreRefused, match=r"\(MetaException\): the metastore has no file system for s3://"),
     ):
         exports.export("unreached", parts=ICEBERG, catalog=metastore.url)
+
+
+def test_a_metastore_without_the_call_that_hive_4_has_removed(
+    broker: SmallSegments, metastore: HiveMetastore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def removed(*_: object, **__: object) -> None:
+        raise TApplicationException(TApplicationException.UNKNOWN_METHOD, "Invalid method name: 'get_table'")
+
+    monkeypatch.setattr(Client, "get_table", removed)
+    exported(broker, "without-get-table", str(tmp_path / "out"), metastore.url)
 
 
 def test_topics_that_differ_only_in_case_need_another_namespace(
