@@ -20,9 +20,10 @@ from pipeline.export.versions import whereabouts_of
 from tests.pipeline.exports import Exports, command
 from tests.support import duckdb_scans
 from tests.support.broker_process import PATIENCE_S
+from tests.support.other_packages import Counts
 from tests.support.small_segments import SmallSegments
 from tests.support.spark_cluster import Driver, SparkCluster
-from tests.support.table_connectors import Counts, count
+from tests.support.table_connectors import count
 from topics_client import Client, NewRecord, TopicsError
 
 TOPIC = "scaled"

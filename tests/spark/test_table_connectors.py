@@ -16,8 +16,9 @@ from pipeline.schema import arrow_schema
 from pipeline.values import value_shape
 from tests.pipeline.exports import Exports, command
 from tests.support import duckdb_scans
+from tests.support.other_packages import Counts
 from tests.support.small_segments import SmallSegments
-from tests.support.table_connectors import Counts, count
+from tests.support.table_connectors import count
 from topics_client import NewRecord
 
 pytestmark = pytest.mark.soak

@@ -3,16 +3,9 @@ packages with its extensions is one for an earlier DuckDB than the tests have.""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 
-from tests.kafka.java.programs import FETCH_S, alone, cache
-from tests.support.table_connectors import Counts
+from tests.support.other_packages import Counts, counts, packages
 
 DUCKDB = "1.5.5"
 #: Without the network: DuckDB itself would fetch extensions from its own server.
@@ -21,7 +14,6 @@ PACKAGES = (
     "duckdb-extensions",
     *(f"duckdb-extension-{name}" for name in ("avro", "delta", "httpfs", "iceberg")),
 )
-COUNT_S = 600
 
 #: Runs in that environment, which has nothing of this project.
 _COUNT = """
@@ -46,39 +38,11 @@ for version in versions:
 """
 
 
-def environment() -> Path:
-    """The folder of the environment, which is made once."""
-    wanted = cache() / f"duckdb-{DUCKDB}"
-    with alone(cache()):
-        if not wanted.is_dir():
-            with tempfile.TemporaryDirectory(dir=cache()) as scratch:
-                made = Path(scratch, "made")
-                packages = [f"{name}=={DUCKDB}" for name in PACKAGES]
-                command = [sys.executable, "-m", "pip", "install", "-q", "--target", str(made), *packages]
-                done = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_S, check=False)
-                assert done.returncode == 0, f"pip could not fetch DuckDB {DUCKDB}: {done.stdout}{done.stderr}"
-                made.rename(wanted)
-    return wanted
-
-
 def count(
     kind: str, path: str, versions: Sequence[str | None] = (None,), conditions: Sequence[str] = ("true",)
 ) -> list[Counts]:
     """What `delta_scan` or `iceberg_scan` counts in each version of the table at `path`, under each condition: the
     folder of a Delta table, or the current metadata of an Iceberg table. None: the newest version."""
-    with tempfile.TemporaryDirectory() as scratch:
-        done = subprocess.run(
-            [sys.executable, "-c", _COUNT, json.dumps([kind, path, versions, conditions])],
-            cwd=scratch,
-            # Extensions are copied to the home directory.
-            env={"HOME": scratch, "PATH": os.environ["PATH"], "PYTHONPATH": str(environment())},
-            capture_output=True,
-            text=True,
-            timeout=COUNT_S,
-            check=False,
-        )
-    assert done.returncode == 0, done.stderr
-    return [
-        {at: (rows, different, low, high) for at, rows, different, low, high in json.loads(line)}
-        for line in done.stdout.splitlines()
-    ]
+    requirements = [f"{name}=={DUCKDB}" for name in PACKAGES]
+    # Extensions are copied to the home directory, which is a scratch one.
+    return counts(_COUNT, [kind, path, versions, conditions], packages(f"duckdb-{DUCKDB}", requirements))

@@ -3,16 +3,11 @@ the tests have."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 
-from tests.kafka.java.programs import FETCH_S, alone, cache
 from tests.support.jars import jars
+from tests.support.other_packages import Counts, counts, packages
 
 SPARK = "4.1.4"
 JARS = (
@@ -20,10 +15,6 @@ JARS = (
     "io.delta:delta-storage:4.4.0",
     "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
 )
-COUNT_S = 1800
-#: Rows, different seqs, first and last seq of each partition.
-Counts = dict[int, tuple[int, int, int, int]]
-
 #: Runs in that environment, which has nothing of this project.
 _COUNT = """
 import json, sys
@@ -51,20 +42,6 @@ for version in versions:
 """
 
 
-def environment() -> Path:
-    """The folder of the environment, which is made once."""
-    wanted = cache() / f"spark-{SPARK}"
-    with alone(cache()):
-        if not wanted.is_dir():
-            with tempfile.TemporaryDirectory(dir=cache()) as scratch:
-                made = Path(scratch, "made")
-                command = [sys.executable, "-m", "pip", "install", "-q", "--target", str(made), f"pyspark=={SPARK}"]
-                done = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_S, check=False)
-                assert done.returncode == 0, f"pip could not fetch Spark {SPARK}: {done.stdout}{done.stderr}"
-                made.rename(wanted)
-    return wanted
-
-
 def count(
     kind: str,
     path: str,
@@ -74,27 +51,11 @@ def count(
 ) -> list[Counts]:
     """What the connector for `kind` counts in each version of the table at `path`, under each condition: the folder of
     a Delta table, or the current metadata of an Iceberg table. None: the newest version."""
-    asked = json.dumps([kind, path, versions, conditions, jars(f"tables-of-spark-{SPARK}", JARS)])
-    with tempfile.TemporaryDirectory() as scratch:
-        done = subprocess.run(
-            [sys.executable, "-c", _COUNT, asked],
-            cwd=scratch,
-            env={
-                "HOME": str(Path.home()),
-                "PATH": os.environ["PATH"],
-                "JAVA_HOME": java_home,
-                "PYTHONPATH": str(environment()),
-                "PYSPARK_PYTHON": sys.executable,
-                "SPARK_LOCAL_IP": "127.0.0.1",
-                "SPARK_LOCAL_DIRS": scratch,
-            },
-            capture_output=True,
-            text=True,
-            timeout=COUNT_S,
-            check=False,
-        )
-    assert done.returncode == 0, done.stderr
-    return [
-        {at: (rows, different, low, high) for at, rows, different, low, high in json.loads(line)}
-        for line in done.stdout.splitlines()
-    ]
+    return counts(
+        _COUNT,
+        [kind, path, versions, conditions, jars(f"tables-of-spark-{SPARK}", JARS)],
+        packages(f"spark-{SPARK}", [f"pyspark=={SPARK}"]),
+        JAVA_HOME=java_home,
+        PYSPARK_PYTHON=sys.executable,
+        SPARK_LOCAL_IP="127.0.0.1",
+    )
