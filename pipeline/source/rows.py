@@ -2,7 +2,8 @@
 
 - `Row`: JSON text as data, with tag, node and meta. The records API appends it.
 - `RawRow`: key, value and headers as bytes, like a record of a Kafka client. The REST Proxy's API appends it. A row has
-  this form if the other one cannot hold it: it has headers, its value is null or not JSON, or its key cannot be a tag.
+  this form if the other one cannot hold it: it has headers, its value is null or not JSON, or has spaces around it, or
+  its key cannot be a tag. JSON with spaces and node or meta is the exception: there only the other one is possible.
 
 So two rows with the same content always have the same form, and what a read returns can be compared with a row.
 """
@@ -24,6 +25,8 @@ from topics_client import NewRecord
 Headers = list[tuple[str, bytes | None]]
 _MAX_TAG_BYTES = 256
 _raw_json = msgspec.json.Decoder(msgspec.Raw)
+#: What JSON allows around a text.
+_SPACES = b" \t\n\r"
 #: Stands for a null, which differs from every text in its length.
 _NULL = (1 << 64) - 1
 
@@ -102,7 +105,10 @@ def row_of(cells: dict[str, Any]) -> AnyRow:
     if any(name is None for name, _ in headers):
         raise BadOption("A header has no name: its key is null.")
     plain = value is not None and is_json(value) and (key is None or can_be_tag(key))
-    shown = headers_of(meta, node)
+    if plain and value != cast("bytes", value).strip(_SPACES):
+        # The records API would leave the spaces out.
+        plain = node is not None or (meta is not None and not _repeats(meta, headers))
+    shown = _headers_of(meta, node)
     if plain and (not headers or ((node is not None or meta is not None) and headers == shown)):
         text = None if meta is None else meta.encode()
         return Row(cast("bytes", value), None if key is None else key.decode(), node, text, partition)
@@ -112,6 +118,15 @@ def row_of(cells: dict[str, Any]) -> AnyRow:
             "not JSON, or a key that is not 1 to 256 bytes of UTF-8. Drop the columns node and meta, or headers."
         )
     return RawRow(value, key, headers, partition)
+
+
+def _headers_of(meta: str | None, node: str | None) -> Headers:
+    try:
+        return headers_of(meta, node)
+    except msgspec.DecodeError as error:
+        raise BadOption(
+            f"A row has the meta {meta!r}, which is not JSON text: {error}. For no meta it is null."
+        ) from error
 
 
 def digest_of(read: ReadRow) -> bytes:

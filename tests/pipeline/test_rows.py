@@ -23,6 +23,13 @@ PLACE = {"url": "http://there:1", "topic": "t"}
         ({"value": b'{"a": 1}', "key": b"k"}, Row(b'{"a": 1}', "k")),
         ({"value": "1", "tag": "k", "partition": 2}, Row(b"1", "k", partition=2)),
         ({"value": "1", "key": None, "node": "n", "meta": '{"m":1}'}, Row(b"1", None, "n", b'{"m":1}')),
+        # Spaces around JSON text stay where a record can have them.
+        ({"value": ' {"a":1}\n', "key": "k"}, RawRow(b' {"a":1}\n', b"k")),
+        (
+            {"value": "\t1", "meta": '{"h":"x"}', "headers": [{"key": "h", "value": b"x"}]},
+            RawRow(b"\t1", None, [("h", b"x")]),
+        ),
+        ({"value": " 1", "node": "n"}, Row(b" 1", None, "n")),
         ({"value": "text"}, RawRow(b"text")),
         ({"value": "NaN"}, RawRow(b"NaN")),
         ({"value": b"\xff", "key": b"\xfe"}, RawRow(b"\xff", b"\xfe")),
@@ -58,6 +65,8 @@ def test_a_row_has_the_form_of_its_contents(cells: dict[str, Any], row: Row | Ra
         ({"value": "1", "meta": '{"a":1}', "headers": [{"key": "h", "value": b"x"}]}, "has node or meta"),
         ({"value": "1", "key": "a", "tag": "b"}, "a record has one of them"),
         ({"value": "1", "headers": [{"key": None, "value": b"x"}]}, "A header has no name"),
+        ({"value": "1", "meta": "no JSON"}, "meta 'no JSON', which is not JSON text"),
+        ({"value": "1", "meta": ""}, "For no meta it is null"),
     ],
 )
 def test_what_no_record_can_have_is_refused(cells: dict[str, Any], what: str) -> None:

@@ -135,9 +135,10 @@ def test_bytes_keys_headers_and_partitions_are_written_and_read_back(
     for topic in ("mixed", "mixed-copy"):
         broker.client.put_topic(topic, partitions=3, idempotency_window_ms=86_400_000)
     header = "array(named_struct('key', 'h', 'value', X'FE'))"
+    text = r"CONCAT(to_json(struct(id)), repeat('\n', CAST(id % 3 AS INT)))"
     rows = spark.range(60).selectExpr(
         "IF(id % 3 = 0, NULL, CAST(CONCAT('k', id) AS BINARY)) AS key",
-        "IF(id % 4 = 0, NULL, IF(id % 4 = 1, X'00FF', CAST(to_json(struct(id)) AS BINARY))) AS value",
+        f"IF(id % 4 = 0, NULL, IF(id % 4 = 1, X'00FF', CAST({text} AS BINARY))) AS value",
         f"IF(id % 5 = 0, {header}, NULL) AS headers",
         "CAST(id % 3 AS INT) AS partition",
     )
