@@ -58,6 +58,7 @@ READ = (
     "mode",
     "columnNameOfCorruptRecord",
     "columns",
+    "pushFilters",
 )
 _UNITS_MS = {
     "": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000,
@@ -94,6 +95,8 @@ class ReadOptions:
     headers: bool = False
     #: Whether `timestamp` is the time that a Kafka client gave to a record, if it did.
     create_time: bool = False
+    #: Whether a batch read may use the filters of its query: Spark gives what was read so to other queries, too.
+    push_filters: bool = False
     #: Typed columns.
     values: ValueShape | None = None
     #: Only these columns, in this order; empty: all.
@@ -195,6 +198,7 @@ def parse(options: Mapping[str, str]) -> ReadOptions:
         fetch_concurrency=_whole(given, "fetchconcurrency", 1) or 2,
         headers=headers,
         create_time=_choice(given, "timestamptype", "LogAppendTime", "CreateTime") == "CreateTime",
+        push_filters=_flag(given, "pushfilters", False),
         values=values,
         columns=_columns(given, [*record, *([] if values is None else [each.name for each in values.fields()])]),
     )

@@ -37,8 +37,8 @@ class TopicsDataSource(DataSource):
         return options.parse(self.options).shape.ddl()
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        kind = PushingReader if is_pushing() else BatchReader
-        return kind(self._options(schema))
+        wanted = self._options(schema)
+        return PushingReader(wanted) if wanted.push_filters and is_pushing() else BatchReader(wanted)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         return StreamReader(self._options(schema))

@@ -7,6 +7,10 @@ Spark fails a query with a reader that has `pushFilters` while `spark.sql.python
 class is used only if Spark is about to push filters. All filters are returned to Spark, which still applies them: what
 is read here may be more than the filters let through, but not less.
 
+Spark (up to 4.3) keeps one plan of a read for each frame that `load()` returns. Every query of that frame uses the plan
+that was made last, whatever its own filters are. So filters are used only with the option pushFilters: a program says
+with it that no frame has several queries, or several filters in one query.
+
 Segments are in order of commit times, so bounds of create times (option timestampType) narrow no range.
 
 Source: docs/guides/spark.md#columns-and-filters.

@@ -125,7 +125,8 @@ def test_offset_bounds_are_pushed_down_if_enabled(spark: SparkSession, broker: S
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     try:
         # The loss is outside the query's range, and is not even looked at.
-        frame = read(spark, broker, "narrowed", startingOffsets='{"narrowed":{"0":0}}').where("offset >= 200")
+        options = {"startingOffsets": '{"narrowed":{"0":0}}', "pushFilters": "true"}
+        frame = read(spark, broker, "narrowed", **options).where("offset >= 200")
         assert sorted(row.offset for row in frame.collect()) == list(range(200, 250))
     finally:
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")

@@ -218,9 +218,11 @@ def test_filters_give_the_rows_that_spark_itself_keeps(
     assert sum(0 < len(seqs) < COUNT for seqs in expected.values()) > 60
     with pushing(spark):
         for where in WHERE if soak_mode else random.sample(WHERE, SAMPLE):
-            found = sorted(each.seq for each in read(spark, filled).where(where).select("seq").collect())
+            frame = read(spark, filled, pushFilters="true").where(where)
+            found = sorted(each.seq for each in frame.select("seq").collect())
             assert found == expected[where], where
-        dropped = read(spark, filled, mode="dropmalformed", columns="seq,n").where("n is null").select("seq").collect()
+        options = {"mode": "dropmalformed", "columns": "seq,n", "pushFilters": "true"}
+        dropped = read(spark, filled, **options).where("n is null").select("seq").collect()
     # The last one does not fit in a column that is not requested.
     odd = {at * 7 + 4 for at in range(len(ODD) - 1)}
     assert sorted(each.seq for each in dropped) == sorted({*expected["n is null"]} - odd)
@@ -228,7 +230,7 @@ def test_filters_give_the_rows_that_spark_itself_keeps(
 
 def test_pushed_filters_leave_rows_out_before_spark_gets_them(spark: SparkSession, filled: SmallSegments) -> None:
     def passed_on(where: str) -> int:
-        frame = read(spark, filled, columns="seq,n,s").where(where)
+        frame = read(spark, filled, columns="seq,n,s", pushFilters="true").where(where)
         frame.collect()
         node = frame._jdf.queryExecution().executedPlan()  # pyright: ignore
         while "BatchScan" not in node.nodeName():
@@ -240,6 +242,17 @@ def test_pushed_filters_leave_rows_out_before_spark_gets_them(spark: SparkSessio
         assert passed_on("n = 5") < COUNT / 20
         assert passed_on("s like 'ab%'") < COUNT / 4
         assert passed_on("seq > 690") == 10
+
+
+def test_a_frame_with_several_queries_has_all_rows_in_each(spark: SparkSession, filled: SmallSegments) -> None:
+    """Spark would use the filters of one query for the others, so they are pushed only on request."""
+    with pushing(spark):
+        frame = read(spark, filled)
+        first, rest = frame.where("seq <= 10"), frame.where("seq > 10")
+        assert first.count() == 10
+        assert frame.count() == COUNT
+        assert rest.count() == COUNT - 10
+        assert first.union(rest).count() == COUNT
 
 
 def test_names_of_the_record_are_refused_or_get_a_prefix(spark: SparkSession, filled: SmallSegments) -> None:
