@@ -47,7 +47,7 @@ _OTHERS = {
 }
 #: A name in backticks, a text in quotes (a raw one has no escapes), a word, a comment, any other character.
 _TOKEN = re.compile(
-    r"\s*(?:(?P<quoted>`(?:[^`]|``)+`)"
+    r"\s*(?:(?P<quoted>`(?:[^`]|``)*`)"
     r"|(?P<string>[rR](?:'[^']*'|\"[^\"]*\")|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")"
     r"|(?P<word>\w+)|(?P<comment>--[^\r\n]*|/\*(?!\+).*?\*/)|(?P<sign>\S))",
     re.DOTALL,

@@ -217,6 +217,7 @@ def test_a_column_of_a_slice_has_the_values_of_the_slice() -> None:
          [("a", "array<array<int>>"), ("m", "map<string,array<double>>")]),
         ("s struct<x: int COMMENT \"c\", y struct<z timestamp_ltz>>", [("s", "struct<x:int,y:struct<z:timestamp>>")]),
         ("struct<a:int,b:string>", [("a", "int"), ("b", "string")]),
+        ("`` int, a struct<``:int>", [("", "int"), ("a", "struct<``:int>")]),
         ("date date, timestamp timestamp", [("date", "date"), ("timestamp", "timestamp")]),
         ("a timestamp without time zone, b array<TIMESTAMP WITH LOCAL TIME ZONE>",
          [("a", "timestamp_ntz"), ("b", "array<timestamp>")]),

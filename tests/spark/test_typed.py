@@ -100,7 +100,7 @@ def test_types_are_those_that_spark_has(spark: SparkSession, filled: SmallSegmen
         "a timestamp without time zone, b timestamp with local time zone, c timestamp_ltz",
         "a int, -- the first, int\nb/**/int /* a b,\n */ not /**/ null -- end",
         r"""a int comment 'x' "y" 'it\'s', b int comment r'\', c int comment '--', `--` int""",
-        "a string collate UTF8_BINARY not null, `a``b` numeric(38,38)",
+        "a string collate UTF8_BINARY not null, `a``b` numeric(38,38)",  "`` int, a struct<``:int>",
         "a int,", "a struct<b:int,>", ",a int", "a int b int", "a.b int", "a int null", "a int /* open", "`a` `int`",
         "a int not null not null", "a int comment 'x' not null", "a timestamp with time zone", "a decimal(39,1)",
         "a decimal(5,6)", "a struct<b>", "a array<int not null>", "a int(5)", "(a int)", "a int;", "'a' int",
