@@ -21,7 +21,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import (
@@ -71,6 +71,11 @@ _KINDS: list[tuple[type[Any], str]] = [
 ]
 
 
+#: Spark passes filters on in Java's calendar, which lacks the days from 1582-10-05 to 1582-10-14: it makes all of them
+#: 1582-10-15. Times have the zone of the session then, so their days may be others in UTC.
+_UNSURE_DAYS = (date(1582, 10, 14), date(1582, 10, 16))
+
+
 def is_pushing() -> bool:
     """Whether Spark is about to push filters, from the caller's stack: Spark gives no other sign."""
     frame = sys._getframe()  # pyright: ignore[reportPrivateUsage]
@@ -89,8 +94,18 @@ def condition_of(filter: Filter, *, negated: bool = False) -> Condition | None:
     for kind, word in _KINDS:
         if isinstance(filter, kind):
             path: tuple[str, ...] = getattr(filter, "attribute")  # noqa: B009
-            return Condition(path, word, getattr(filter, "value", None), negated)
+            value = getattr(filter, "value", None)
+            if any(map(_is_unsure, value if isinstance(value, (tuple, list)) else (value,))):
+                return None
+            return Condition(path, word, value, negated)
     return None
+
+
+def _is_unsure(value: Any) -> bool:
+    """Whether the query may have another day or time than the one that Spark passes on."""
+    if isinstance(value, datetime):
+        value = value.date()
+    return isinstance(value, date) and _UNSURE_DAYS[0] <= value <= _UNSURE_DAYS[1]
 
 
 class PushingReader(BatchReader):

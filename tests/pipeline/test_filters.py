@@ -133,6 +133,10 @@ def test_what_is_not_understood_keeps_every_row(condition: Condition) -> None:
         (In(("a",), (1, None)), Condition(("a",), f.IN, (1, None))),
         (EqualNullSafe(("a",), None), Condition(("a",), f.SAFE_EQUAL)),
         (StringContains(("a",), "x"), Condition(("a",), f.CONTAINS, "x")),
+        (EqualTo(("a",), dt.date(1582, 10, 4)), Condition(("a",), f.EQUAL, dt.date(1582, 10, 4))),
+        # The query may have one of the ten days before.
+        (EqualTo(("a",), dt.date(1582, 10, 15)), None),
+        (In(("a",), (None, dt.datetime(1582, 10, 15, 23, tzinfo=dt.UTC))), None),
         (Filter(), None),
     ],
 )
