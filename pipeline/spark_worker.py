@@ -8,7 +8,7 @@ from functools import cache
 
 
 @cache
-def settle() -> None:
+def freeze_imports() -> None:
     """Take what is in memory now out of all later collections of garbage: a task calls this when it begins.
 
     A worker process of PySpark collects after each task, and visits each object that an import has made, for longer

@@ -15,7 +15,7 @@ import msgspec
 from pipeline.errors import Gap, PipelineError, SourceUnreadable, error_in
 from pipeline.export.manifest import FileEntry
 from pipeline.export.task import Done, Job, Progress, export_split
-from pipeline.spark_worker import settle
+from pipeline.spark_worker import freeze_imports
 from pipeline.splits import Split
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class SparkEngine:
             size.add(done.bytes)
 
         def task(numbered: tuple[int, Split]) -> tuple[int, int, bytes]:
-            settle()
+            freeze_imports()
             number, split = numbered
             return _facts(number, export_split(split, job, step))
 

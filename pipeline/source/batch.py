@@ -12,7 +12,7 @@ from pipeline.errors import Gap, NotDurable, log_name
 from pipeline.options import ReadOptions
 from pipeline.origins import FullOrigin, open_origin
 from pipeline.planning import Range, batch_ranges, splits_for, wanted_first
-from pipeline.spark_worker import settle
+from pipeline.spark_worker import freeze_imports
 from pipeline.split_reader import OnGap, SplitReader, fail_on_gap
 from pipeline.splits import Split
 from pipeline.values import DROP_MALFORMED, Tally
@@ -53,7 +53,7 @@ def read_partition(options: ReadOptions, partition: Any) -> Iterator[pa.RecordBa
     """The records of a split. If there is nothing to read, Spark runs a task without a partition."""
     if not isinstance(partition, SplitPartition):
         return
-    settle()
+    freeze_imports()
     split = partition.split
     with open_origin(url=options.url, token=options.token, path=options.path, cold_path=options.cold_path) as origin:
         reader = SplitReader(origin, split, options.shape, on_gap_of(options), options.fetch_concurrency)

@@ -8,13 +8,13 @@ import sys
 
 from pipeline import spark_worker
 
-#: Runs `settle` in a process whose main module has a name, as PySpark's daemon has for those that it forks.
+#: Runs `freeze_imports` in a process whose main module has a name, as PySpark's daemon has for those that it forks.
 _PROGRAM = """
 import gc, sys, types
 sys.modules["__main__"].__spec__ = types.SimpleNamespace(name=sys.argv[1])
-from pipeline.spark_worker import settle
-settle()
-settle()
+from pipeline.spark_worker import freeze_imports
+freeze_imports()
+freeze_imports()
 print(gc.get_freeze_count() > 1000)
 """
 
@@ -33,5 +33,5 @@ def test_the_imports_of_a_worker_are_not_collected_again() -> None:
 def test_other_processes_are_left_alone() -> None:
     assert frozen_in("some.program") == "False"
     before = gc.get_freeze_count()
-    spark_worker.settle.__wrapped__()
+    spark_worker.freeze_imports.__wrapped__()
     assert gc.get_freeze_count() == before

@@ -25,6 +25,7 @@ kind, path, versions, conditions = json.loads(sys.argv[1])
 for name in ("avro", "httpfs", kind):
     import_extension(name)
 connection = duckdb.connect()
+connection.sql("SET enable_progress_bar = false")  # it goes to stdout
 connection.sql(f"LOAD {kind}")
 option = "version" if kind == "delta" else "snapshot_from_id"
 for version in versions:
