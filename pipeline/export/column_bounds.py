@@ -82,11 +82,14 @@ def _floor(value: Any) -> Any:
 
 
 def _ceiling(value: Any) -> Any:
-    """The value, or one after it; None: no short text comes after it."""
+    """The value, or one after it; None: there is none that a bound can be."""
     if isinstance(value, str) and len(value) > TEXT:
         return _after(value[:TEXT])
     if isinstance(value, datetime) and value.microsecond % 1000:
-        value += timedelta(milliseconds=1)
+        try:
+            value += timedelta(milliseconds=1)
+        except OverflowError:
+            return None  # the last millisecond of the year 9999
     return _floor(value)
 
 

@@ -289,6 +289,11 @@ class DeltaChain(TableChain):
                 if path not in done:
                     done[path] = self._write_again(path, parts, columns)
                     progress(len(done), len(files))
+            # A `vacuum` with a short --retain takes files for those of a killed run if this one is at work for so long.
+            gone = [path for path, each in done.items() if self.store.size(each.key) != each.size]
+            if gone:
+                done = {path: each for path, each in done.items() if path not in gone}
+                continue
             failed = self._replace(table, [each.action for each in done.values()], whole, wider)
             if failed is None:
                 return len(done), sum(each.rows for each in done.values())
@@ -352,7 +357,7 @@ class DeltaChain(TableChain):
             data_change=False,
             stats=bounds.stats(),
         )
-        return _Rewritten(action, rows)
+        return _Rewritten(action, rows, key, size)
 
     def _replace(self, table: Any, adds: list[Any], columns: pa.Schema, wider: dict[str, pa.DataType]) -> Any:
         """Commit other files with other columns to exactly that state of the table. Returns an error."""
@@ -421,6 +426,8 @@ class _Rewritten(NamedTuple):
 
     action: Any
     rows: int
+    key: str
+    size: int
 
 
 def storage_options(url: str) -> dict[str, str] | None:
