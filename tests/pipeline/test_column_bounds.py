@@ -114,6 +114,19 @@ def test_a_file_with_a_text_that_no_short_one_is_after_has_none() -> None:
     assert stats_of([{"text": "\U0010ffff" * 40}]) == {"numRecords": 1}
 
 
+@pytest.mark.parametrize(
+    ("microsecond", "bound"), [(999_000, "9999-12-31T23:59:59.999Z"), (998_001, "9999-12-31T23:59:59.999Z")]
+)
+def test_the_last_time_that_is_a_bound(microsecond: int, bound: str) -> None:
+    last = datetime(9999, 12, 31, 23, 59, 59, microsecond, UTC)
+    assert stats_of([{"time": last}])["maxValues"] == {"time": bound}
+
+
+def test_a_file_with_a_time_that_no_millisecond_is_after_has_none() -> None:
+    assert stats_of([{"time": datetime.max.replace(tzinfo=UTC)}, {"time": AT}]) == {"numRecords": 2}
+    assert stats_of([{"local": datetime.max}]) == {"numRecords": 1}
+
+
 def test_a_file_with_structs_has_none() -> None:
     columns = pa.schema([pa.field("whole", pa.int64()), pa.field("s", pa.struct([pa.field("a", pa.int64())]))])
     assert stats_of([{"whole": 1, "s": {"a": 1}}], columns) == {"numRecords": 1}
