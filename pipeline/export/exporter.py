@@ -69,6 +69,8 @@ from pipeline.view import LogView
 #: How long a plan keeps other runs waiting if they cannot see whether its process lives.
 PLAN_S = 900
 _POLL_S = 0.2
+#: How often a run that waits looks whether the manifest is there. That reads the log of a table.
+_LOOK_S = 5.0
 #: The number of consecutive lost races after which an exporter gives up.
 _RACES = 20
 
@@ -301,12 +303,23 @@ class Exporter:
             self._say(f"{found.topic}: taking over manifest {number} from a run that was killed.")
             return plan
         self._say(f"{found.topic}: another exporter (run {there.run[:8]}) works on manifest {number}: waiting.")
-        while not is_over(there, _now_ms()):
-            if self._store.size(names.manifest(found.topic, number)) is not None:
-                self._say(f"{found.topic}: the other exporter has finished manifest {number}: continuing after it.")
-                break
-            time.sleep(_POLL_S)
+        self._wait(chain, number, there.run)
         return None
+
+    def _wait(self, chain: Chain, number: int, run: str) -> None:
+        """Wait until another run has put a manifest, has failed, or was killed."""
+        looked = time.monotonic()
+        while True:
+            there = decode_plan(self._store.read(names.plan(chain.topic, number)) or b"")
+            if there is None or there.run != run:
+                return self._say(f"{chain.topic}: the other exporter has ended its work on manifest {number}.")
+            if is_over(there, _now_ms()):
+                return None
+            if time.monotonic() - looked >= _LOOK_S:  # the run may have been killed after it had put the manifest
+                looked, last = time.monotonic(), chain.newest()
+                if last is not None and last.number >= number:
+                    return self._say(f"{chain.topic}: the other exporter has put manifest {number}.")
+            time.sleep(_POLL_S)
 
     def _release(self, plan: Plan) -> None:
         """Mark a plan as ended after an error, because this process may continue to live."""

@@ -6,16 +6,17 @@ import gzip
 import hashlib
 import json
 import threading
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime
 
 import pyarrow.parquet as pq
 import pytest
 
 from pipeline.errors import BadOption, DataLoss, PipelineError, Recreated
-from pipeline.export.exporter import Limits
+from pipeline.export.exporter import Exporter, Limits, Outcome
 from pipeline.export.parts import PartSettings
 from pipeline.values import value_shape
-from tests.pipeline.exports import Exports
+from tests.pipeline.exports import Exports, Overtaken
 from tests.support.small_segments import SmallSegments
 
 
@@ -120,6 +121,48 @@ def test_failed_run_leaves_no_plan_that_blocks_others(
         assert exports.store.list("_topics/failing") == []
     monkeypatch.undo()
     assert exports.export("failing").records == 5
+
+
+@pytest.mark.parametrize("fate", ["puts", "fails", "dies"])
+@pytest.mark.parametrize("kind", ["parquet", "delta", "iceberg"])
+def test_a_run_that_waits_for_another_goes_on_when_that_ends(
+    broker: SmallSegments, exports: Exports, monkeypatch: pytest.MonkeyPatch, kind: str, fate: str
+) -> None:
+    """Both processes live on, as for runs on different machines: the plan alone says how far the other is."""
+    topic, parts = f"waits-{kind}-{fate}", PartSettings(kind=kind)
+    broker.append(topic, 10)
+
+    class Dies(BaseException):
+        """Replaces SIGKILL of a run on another machine."""
+
+    with Exports(exports.job.url, exports.job.to) as other, ThreadPoolExecutor(1) as pool:
+        waiting = list[Future[Outcome]]()
+
+        def overtake() -> None:
+            waiting.append(pool.submit(other.export, topic, parts=parts))
+            broker.until(lambda: bool(other.said))
+            if fate == "fails":
+                raise PipelineError("no")
+            if fate == "dies":  # between its commit and the end of its plan
+                delete = exports.store.delete
+                monkeypatch.setattr("pipeline.export.exporter._LOOK_S", 0.0)
+                monkeypatch.setattr(Exporter, "_release", lambda *_: None)
+                monkeypatch.setattr(exports.store, "delete", lambda key: die() if ".plan" in key else delete(key))
+
+        def die() -> None:
+            raise Dies
+
+        def run() -> int:
+            return exports.export(topic, parts=parts, engine=Overtaken(overtake)).records
+
+        if fate == "puts":
+            assert run() == 10
+        else:
+            with pytest.raises(PipelineError if fate == "fails" else Dies):
+                run()
+        assert waiting[0].result(timeout=60).records == (10 if fate == "fails" else 0)
+        assert "waiting" in other.said[0]
+    assert exports.chain(topic).numbers() == [1]
 
 
 def test_expired_records_are_refused(broker: SmallSegments, exports: Exports) -> None:
