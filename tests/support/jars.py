@@ -22,7 +22,7 @@ _ONE = """
     <dependency>
       <groupId>{}</groupId>
       <artifactId>{}</artifactId>
-      <version>{}</version>
+      <version>{}</version>{}
       <exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>
     </dependency>"""
 
@@ -30,14 +30,15 @@ _ONE = """
 def jars(name: str, coordinates: Sequence[str]) -> str:
     """The paths of the jars, as Spark's setting spark.jars takes them.
 
-    `coordinates`: group:artifact:version of each. `name`: of the folder in the cache; changed coordinates need another.
+    `coordinates`: group:artifact:version of each, and :classifier if it has one. `name`: of the folder in the cache;
+    changed coordinates need another.
     """
     wanted = cache() / name
     with alone(cache()):
         if not wanted.is_dir():
             with tempfile.TemporaryDirectory(dir=cache()) as scratch:
                 pom, made = Path(scratch, "pom.xml"), Path(scratch, "jars")
-                pom.write_text(_POM.format("".join(_ONE.format(*each.split(":")) for each in coordinates)))
+                pom.write_text(_POM.format("".join(map(_dependency, coordinates))))
                 command = [
                     "mvn",
                     "-q",
@@ -60,3 +61,8 @@ def jars(name: str, coordinates: Sequence[str]) -> str:
     found = sorted(wanted.glob("*.jar"))
     assert len(found) == len(coordinates), found
     return ",".join(map(str, found))
+
+
+def _dependency(coordinates: str) -> str:
+    group, artifact, version, *classifiers = coordinates.split(":")
+    return _ONE.format(group, artifact, version, "".join(f"<classifier>{each}</classifier>" for each in classifiers))

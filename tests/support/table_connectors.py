@@ -20,7 +20,7 @@ _COUNT = """
 import json, sys
 from pyspark.sql import SparkSession, functions as f
 
-kind, path, versions, conditions, jars = json.loads(sys.argv[1])
+kind, path, versions, conditions, catalog, jars = json.loads(sys.argv[1])
 session = (
     SparkSession.builder.master("local[2]")
     .config("spark.jars", jars)
@@ -30,6 +30,9 @@ session = (
     .config("spark.databricks.delta.snapshotPartitions", "2")
     .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
     .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
+    .config("spark.sql.catalog.read", "org.apache.iceberg.spark.SparkCatalog")
+    .config("spark.sql.catalog.read.type", "rest")
+    .config("spark.sql.catalog.read.uri", catalog)
     .getOrCreate()
 )
 seq = f.col("seq")
@@ -48,12 +51,14 @@ def count(
     java_home: str,
     versions: Sequence[str | None] = (None,),
     conditions: Sequence[str] = ("true",),
+    catalog: str = "",
 ) -> list[Counts]:
     """What the connector for `kind` counts in each version of the table at `path`, under each condition: the folder of
-    a Delta table, or the current metadata of an Iceberg table. None: the newest version."""
+    a Delta table, or the current metadata of an Iceberg table, or its name in `read`, the REST catalog at the URL
+    `catalog`. None: the newest version."""
     return counts(
         _COUNT,
-        [kind, path, versions, conditions, jars(f"tables-of-spark-{SPARK}", JARS)],
+        [kind, path, versions, conditions, catalog, jars(f"tables-of-spark-{SPARK}", JARS)],
         packages(f"spark-{SPARK}", [f"pyspark=={SPARK}"]),
         JAVA_HOME=java_home,
         PYSPARK_PYTHON=sys.executable,
