@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import os
-import random
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
+from tests.support.ports import free_port
 from topics_client import Client
 
 ROOT = Path(__file__).parents[2]
-#: A port below those of outgoing connections. Otherwise a client that keeps connecting to a dead broker's port can get
-#: that very port for its own end, connect to itself, and keep the broker from listening there again.
-_PORTS = range(20_000, 32_000)
 PATIENCE_S = 60.0
 
 
@@ -24,7 +20,7 @@ class RealBroker:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._port = _free_port()
+        self._port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
         self.url = f"http://127.0.0.1:{self._port}"
 
@@ -62,15 +58,3 @@ class RealBroker:
         """End it, whatever state it is in."""
         if self._process is not None and self._process.poll() is None:
             self.kill()
-
-
-def _free_port() -> int:
-    while True:
-        port = random.choice(_PORTS)
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port

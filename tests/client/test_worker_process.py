@@ -71,7 +71,7 @@ def test_a_worker_frozen_past_its_lease_sends_no_outcome(
 ) -> None:
     acked = acks(client)
     client.append("q", [1])
-    frozen = start("frozen", "1s", 1, 1.5, *kind)
+    frozen = start("frozen", "1s", 1, 60, *kind)  # it cannot end before it learns that the lease is over
     until(lambda: lines(tmp_path, "+"))
     frozen.send_signal(signal.SIGSTOP)
     start("other", "1s", 1, 1.5, *kind)

@@ -201,7 +201,10 @@ async def test_bodies_are_json(client: httpx.AsyncClient) -> None:
     refused(await client.get(f"{URL}/read"), 405, "method_not_allowed")
 
 
-async def test_a_read_of_a_routed_topic_waits_for_records_of_its_source(client: httpx.AsyncClient) -> None:
+async def test_a_read_of_a_routed_topic_waits_for_records_of_its_source(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("storage.routers.waiting.MAX_WAIT_S", 60.0)
     await client.put("/v0/routers/r", json={"source": "a", "dest": "t"})
     await put(client)
     for number in range(1, 6):

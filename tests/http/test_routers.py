@@ -17,6 +17,12 @@ URL = "/v0/routers/r"
 PATIENCE_S = 20
 
 
+@pytest.fixture(autouse=True)
+def no_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waiting for routers ends only when they have copied: no time limit decides what these tests see."""
+    monkeypatch.setattr("storage.routers.waiting.MAX_WAIT_S", PATIENCE_S)
+
+
 async def put(client: httpx.AsyncClient, name: str = "r", source: str = "a", dest: str = "b", **fields: Any) -> Any:
     answer = await client.put(f"/v0/routers/{name}", json={"source": source, "dest": dest, **fields})
     assert answer.status_code in (200, 201), answer.text

@@ -18,6 +18,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.support.broker_process import PATIENCE_S
 from tests.support.live_server import LiveServer, ServerEnded, start
 
 pytestmark = pytest.mark.slow
@@ -32,11 +33,11 @@ def server(tmp_path: Path) -> Iterator[LiveServer]:
 
 
 def http1(url: str) -> httpx.Client:
-    return httpx.Client(base_url=url)
+    return httpx.Client(base_url=url, timeout=PATIENCE_S)
 
 
 def http2(url: str) -> httpx.Client:
-    return httpx.Client(base_url=url, http1=False, http2=True)
+    return httpx.Client(base_url=url, http1=False, http2=True, timeout=PATIENCE_S)
 
 
 @pytest.mark.fast

@@ -13,7 +13,7 @@ import kafka
 #: key, value, headers, create time in ms.
 Sent: TypeAlias = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]], int]
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-PATIENCE_S = 20
+PATIENCE_S = 120
 
 
 class Confluent:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import socket
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +13,9 @@ from storage.records.values import ReadQuery
 from tests.kafka.clients import CLIENTS, Sent
 from tests.kafka.server import KafkaServer
 from tests.kafka.severing import SeveringProxy
+from tests.support.ports import free_port
 
 RECORDS = 3000
-
-
-def free_port() -> int:
-    with socket.socket() as some:
-        some.bind(("127.0.0.1", 0))
-        return some.getsockname()[1]
 
 
 #: Each client sends many small batches, and reconnects soon after its connection was broken.

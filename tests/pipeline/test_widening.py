@@ -169,8 +169,10 @@ def test_files_that_are_removed_before_the_commit_are_written_once_more(
 
 
 @pytest.fixture
-def exporting(exports: Exports, broker: SmallSegments) -> Iterator[list[int]]:
-    """The counts of what exports have added to the topic `busy`, one after the other, until the test has ended."""
+def exporting(exports: Exports, broker: SmallSegments) -> Iterator[tuple[list[int], threading.Thread]]:
+    """The counts of what exports add to the topic `busy`, one after the other, and the thread that exports: until its
+    columns are wider, or the test has ended.
+    """
     counts, over = list[int](), threading.Event()
 
     def run() -> None:
@@ -187,21 +189,24 @@ def exporting(exports: Exports, broker: SmallSegments) -> Iterator[list[int]]:
     in_files(exports, "busy", "n int", 1)
     thread = threading.Thread(target=run)
     thread.start()
-    yield counts
+    yield counts, thread
     over.set()
     thread.join()
 
 
-def test_beside_a_running_exporter(exports: Exports, exporting: list[int]) -> None:
+def test_beside_a_running_exporter(exports: Exports, exporting: tuple[list[int], threading.Thread]) -> None:
+    counts, thread = exporting
     deadline = time.monotonic() + 60
-    while len(exporting) < 3:
+    while len(counts) < 3:
         assert time.monotonic() < deadline
         time.sleep(0.05)
     files, records = widened(exports, "busy", "n bigint")
+    thread.join(60)
+    assert not thread.is_alive()
     found = rows(exports, "busy")
     assert [row["n"] for row in found] == list(range(len(found)))
     assert files >= 4
-    assert records == len(found) == 10 + sum(exporting)
+    assert records == len(found) == 10 + sum(counts)
 
 
 def test_files_of_a_killed_run_do_not_count_and_are_removed(

@@ -14,7 +14,7 @@ SHORT = ["--seconds", "0.4", "--warmup", "0.1", "--connections", "4", "--json"]
 
 
 def measured(capsys: pytest.CaptureFixture[str], *options: str) -> list[Measured]:
-    assert bench.main([*options, *SHORT]) == 0
+    assert bench.main([*SHORT, *options]) == 0
     return msgspec.json.decode(capsys.readouterr().out, type=list[Measured])
 
 
@@ -61,7 +61,7 @@ STEADY = ("--steady", "--batch", "100", "--set", "SNAPSHOT_INTERVAL_MS=100", "--
 def test_a_steady_load_reports_the_records_flushed_meanwhile(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = (*STEADY, "--set", "CHECKPOINT_INTERVAL_MS=50", "--dir", str(tmp_path), "--warmup", "1")
+    options = (*STEADY, "--set", "CHECKPOINT_INTERVAL_MS=50", "--dir", str(tmp_path), "--warmup", "1", "--seconds", "3")
     (found,) = measured(capsys, *options)
     assert found.scenario.name == "append-fsync-100-4c-steady"
     assert "flushed" in found.proof

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from broker.cells import home_cell
-from tests.support.broker_process import BrokerProcess
+from tests.support.broker_process import PATIENCE_S, BrokerProcess
 from tests.support.certificate import certificate
 
 CELLS = 2
@@ -32,18 +32,19 @@ def test_each_cell_serves_its_topics_at_its_own_port_which_outlives_a_killed_pro
         assert all(url.startswith("http://127.0.0.1:") for url in urls)
         assert all(cell["kafka"].startswith("127.0.0.1:") for cell in found["cells"])
         for cell, url in enumerate(urls):
-            own = httpx.get(f"{url}/v0/health").json()
+            body = {"records": [{"data": cell}]}
+            own = httpx.get(f"{url}/v0/health", timeout=PATIENCE_S).json()
             assert (own["set_id"], own["cell"]) == (found["set_id"], cell)
-            done = httpx.post(f"{url}/v0/topics/{_topic_of(cell)}", json={"records": [{"data": cell}]})
+            done = httpx.post(f"{url}/v0/topics/{_topic_of(cell)}", json=body, timeout=PATIENCE_S)
             assert (done.status_code, done.headers["topics-cell"]) == (201, str(cell))
-            other = httpx.post(f"{url}/v0/topics/{_topic_of(1 - cell)}", json={"records": [{"data": cell}]})
+            other = httpx.post(f"{url}/v0/topics/{_topic_of(1 - cell)}", json=body, timeout=PATIENCE_S)
             assert (other.status_code, other.json()["error"]["detail"]["cell"]) == (421, 1 - cell)
         router = {"source": _topic_of(1), "dest": _topic_of(1) + ".copy"}
-        assert httpx.put(f"{urls[1]}/v0/routers/copies", json=router).status_code == 421
+        assert httpx.put(f"{urls[1]}/v0/routers/copies", json=router, timeout=PATIENCE_S).status_code == 421
         broker.kill_cell(1)
         # The port has stayed open, so the request waits for the next process instead of being refused.
-        broker.until(lambda: httpx.get(f"{urls[1]}/v0/ready", timeout=60).status_code == 200)
-        read = httpx.post(f"{urls[1]}/v0/topics/{_topic_of(1)}/diff", json={"from_seq": 0}).json()
+        broker.until(lambda: httpx.get(f"{urls[1]}/v0/ready", timeout=PATIENCE_S).status_code == 200)
+        read = httpx.post(f"{urls[1]}/v0/topics/{_topic_of(1)}/diff", json={"from_seq": 0}, timeout=PATIENCE_S).json()
         assert [record["data"] for record in read["records"]] == [1]
         assert broker.ok("GET", "/v0/cluster")["cells"][1]["http"] == urls[1]
         assert broker.stop() == 0
@@ -56,7 +57,7 @@ def test_the_ports_of_cells_have_the_keys_and_the_certificate_of_the_public_port
         broker.launch()
         broker.wait_listening()
         allowed = {"authorization": f"Bearer {KEY}"}
-        with httpx.Client(verify=ssl.create_default_context(cafile=cert), timeout=60) as client:
+        with httpx.Client(verify=ssl.create_default_context(cafile=cert), timeout=PATIENCE_S) as client:
             base = f"https://127.0.0.1:{broker.port}"
             broker.until(lambda: client.get(f"{base}/v0/ready").status_code == 200)
             assert client.get(f"{base}/v0/cluster").status_code == 401

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -22,6 +21,7 @@ from tests.http.browser.chromium import PATIENCE_S as BROWSER_S
 from tests.http.browser.opened_page import OpenedPage
 from tests.support.broker_process import LOOK_AGAIN_S, PATIENCE_S, PYTHON_PATH, ROOT, TETHER, BrokerProcess
 from tests.support.node import FETCH_S, build
+from tests.support.ports import free_port
 
 EXAMPLES = ROOT / "examples"
 
@@ -105,11 +105,6 @@ def test_the_web_shop_dead_letters_a_failing_mail_and_sends_it_after_the_fix(
         mailer.until(r"^to eve@example\.com: your cup is on its way \(A-2, try 1\)$")
         assert mailer.stop() == 0
     assert broker.ok("GET", "/v0/topics/mails/leases")["jobs"] == []
-
-
-def free_port() -> int:
-    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
-        return listener.getsockname()[1]
 
 
 def test_kafka_and_http_clients_read_records_of_each_other(broker: BrokerProcess) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 
 from tests.support.broker_process import BrokerProcess, verify
 from tests.support.group_load import GroupLoad, all_there_once, all_values, committed, make_topics
+from tests.support.ports import free_port
 from tests.support.small_disk import SMALL_LOG, SmallDisk
 
 TOPICS = {"a": 1, "b": 2}
@@ -20,8 +20,7 @@ QUIET_S = 1.0
 
 @pytest.fixture
 def port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
+    return free_port()
 
 
 @pytest.fixture

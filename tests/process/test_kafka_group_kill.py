@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,17 +13,13 @@ import pytest
 from tests.conftest import is_soak
 from tests.support.broker_process import BrokerProcess, verify
 from tests.support.group_load import GroupLoad, all_there_once, committed, make_topics
+from tests.support.ports import free_port
 
 SOAK = is_soak(os.environ)
 KILLS = 20 if SOAK else 3
 #: Partitions by topic; the first is synced with each write.
 TOPICS = {"a": 1, "b": 3}
 PLACES = [("a", 0), ("b", 0), ("b", 1), ("b", 2)]
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
 
 
 @pytest.fixture

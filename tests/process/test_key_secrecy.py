@@ -12,6 +12,7 @@ import pytest
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
+from tests.support.broker_process import PATIENCE_S
 from tests.support.live_server import ROOT, LiveServer, start
 
 SECRET = "sEcReT-9f8e7d6c"
@@ -73,7 +74,7 @@ def test_a_key_is_never_shown(tmp_path: Path, http: str) -> None:
         said = requests(server, SECRET) if http == "zttp" else []
         said += requests(server, WRONG) if http == "zttp" else []
         if http == "httptools":
-            with httpx.Client(base_url=server.url) as client:
+            with httpx.Client(base_url=server.url, timeout=PATIENCE_S) as client:
                 for path in PAGES:
                     for key in (SECRET, WRONG):
                         said.append(_all_of(client.get(path, headers={"authorization": f"Bearer {key}"})))
@@ -115,10 +116,10 @@ def test_a_mistake_of_the_broker_shows_no_key_either(
 
 
 def _asked(port: Path) -> httpx.Response:
-    for _ in range(300):
+    for _ in range(int(PATIENCE_S * 10)):
         if port.exists():
             url = f"http://127.0.0.1:{port.read_text().strip()}/v0/topics/t/records"
-            answer = httpx.get(f"{url}", headers={"authorization": f"Bearer {SECRET}"})
+            answer = httpx.get(url, headers={"authorization": f"Bearer {SECRET}"}, timeout=PATIENCE_S)
             if answer.status_code != 503:
                 return answer
         time.sleep(0.1)

@@ -70,8 +70,8 @@ def test_the_service_manager_is_notified_from_recovery_to_stop(
         broker.wait_listening()
         assert told[-1] == ["READY=1", f"STATUS=Serving at http://127.0.0.1:{broker.port}."]
         assert broker.call("GET", "/v0/ready")[0] == 200
-        listener.forget()
         begin = time.monotonic()
+        listener.forget()
         assert [listener.next() for _ in range(6)] == [["WATCHDOG=1"]] * 6
         assert time.monotonic() - begin > 0.4  # two in each WATCHDOG_USEC, and not many more
         broker.signal(signal.SIGTERM)

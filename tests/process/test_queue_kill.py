@@ -30,7 +30,7 @@ ASKED_FOR = ("redriven", "purged", "paused", "was refused to settle some, strict
 #: What workers meet in each queue.
 OF_EACH = ("tried an old token", "was pushed a job", "left a stream with jobs in hand")
 #: If chance has left something of that out, the load continues with more jobs, but no longer than this.
-ALL_WITHIN_S = 30.0
+ALL_WITHIN_S = 120.0
 MORE_JOBS = 20
 #: Once the faults are over, all leases end within two seconds. The rest is work.
 DRAINED_WITHIN_S = 120.0

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import random
-import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from confluent_kafka import AcknowledgeType, KafkaException, ShareConsumer
 
 from tests.conftest import is_soak
 from tests.support.broker_process import BrokerProcess, verify
+from tests.support.ports import free_port
 
 SOAK = is_soak(os.environ)
 KILLS = 12 if SOAK else 1
@@ -28,8 +28,7 @@ PATIENCE_S = 60.0
 @pytest.fixture
 def port() -> int:
     """The same port for every process, so that clients find it again."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
+    return free_port()
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 from tests.console.built import build
-from tests.support.broker_process import ROOT, BrokerProcess
+from tests.support.broker_process import PATIENCE_S, ROOT, BrokerProcess
 
 OWN = ("broker", "client", "kernel", "pipeline", "schemas", "storage")
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
@@ -94,7 +94,7 @@ def test_the_wheel_has_the_console_and_the_installed_broker_serves_it(
     assert {"index.html", "index.html.gz"} < found
     with BrokerProcess(tmp_path, program=program / "topics-broker") as broker:
         broker.start()
-        with httpx.Client(base_url=f"http://127.0.0.1:{broker.port}") as http:
+        with httpx.Client(base_url=f"http://127.0.0.1:{broker.port}", timeout=PATIENCE_S) as http:
             page = http.get("/console").raise_for_status().text
             [script] = re.findall(r'src="(console/app-\w+\.js)"', page)
             assert f"{script.rpartition('/')[2]}.gz" in found

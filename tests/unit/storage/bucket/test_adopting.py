@@ -136,7 +136,7 @@ async def test_a_copy_on_which_something_runs_is_refused(tmp_path: Path, sign: s
             await asyncio.sleep(TTL_S / 10)
 
     living = asyncio.create_task(live())
-    adopting = asyncio.to_thread(asyncio.run, adopt(COPY, str(tmp_path / "work"), open_store=opener(copy), ttl_s=TTL_S))
+    adopting = asyncio.to_thread(asyncio.run, adopt(COPY, str(tmp_path / "work"), open_store=opener(copy), ttl_s=1.0))
     with pytest.raises(ClusterInUse, match=f"{sign} changed within"):
         await adopting
     living.cancel()
