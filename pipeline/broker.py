@@ -59,7 +59,10 @@ _VIEW = msgspec.json.Decoder(LogView)
 
 
 class Broker:
-    """One broker. Close it, or use it in a `with` block. It cannot be shared between processes."""
+    """One broker. Close it, or use it in a `with` block. It cannot be shared between processes.
+
+    Each call waits up to `patience_s` (seconds) for a broker that cannot be reached, for example while it restarts.
+    """
 
     def __init__(self, url: str, token: str | None = None, *, patience_s: float = 60.0) -> None:
         self.url = url

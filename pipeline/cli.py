@@ -458,7 +458,7 @@ def _origin(url: str, token: str | None, path: str, cold_path: str) -> Generator
     if bool(url) == bool(path):
         raise BadOption("Give either --url or --path.")
     _check_source(token, path, cold_path)
-    with open_origin(url=url, token=token, path=path, cold_path=cold_path) as origin:
+    with open_origin(url=url, token=token, path=path, cold_path=cold_path, first="--url") as origin:
         yield origin
 
 

@@ -9,6 +9,7 @@ from typing import Protocol
 from pipeline.broker import Broker
 from pipeline.cold import ColdOrigin
 from pipeline.errors import SourceUnreadable
+from pipeline.first_contact import reach
 from pipeline.planning import Catalogue
 from pipeline.split_reader import Origin
 from pipeline.stopped import BackupOrigin, ClusterOrigin, DirectoryOrigin, is_backup_directory, is_data_directory
@@ -22,11 +23,16 @@ class FullOrigin(Origin, Catalogue, Protocol):
 
 @contextmanager
 def open_origin(
-    *, url: str = "", token: str | None = None, path: str = "", cold_path: str = ""
+    *, url: str = "", token: str | None = None, path: str = "", cold_path: str = "", first: str = ""
 ) -> Generator[FullOrigin]:
-    """Open the origin at a URL or a path for the block. Raises PipelineError."""
+    """Open the origin at a URL or a path for the block. Raises PipelineError.
+
+    `first`: the option that has the URL, if this is the first contact with the broker, which is not waited for long.
+    """
     if url:
         with closing(Broker(url, token)) as broker:
+            if first:
+                reach(broker.client, first)
             yield broker
     else:
         with closing(_at(path, cold_path)) as origin:

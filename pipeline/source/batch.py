@@ -86,7 +86,7 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         options = self._options
         with open_origin(
-            url=options.url, token=options.token, path=options.path, cold_path=options.cold_path
+            url=options.url, token=options.token, path=options.path, cold_path=options.cold_path, first="url"
         ) as origin:
             ranges: list[Range] = []
             for topic in wanted_first(origin, options):

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +59,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         #: Topics whose durability was looked at, and those that are missing, which is said once.
         self._looked_at: set[str] = set()
         self._missing: set[str] = set()
+        #: Whether the broker has answered. From then on, the stream waits for it while it restarts.
+        self._is_reached = False
 
     def initialOffset(self) -> Offsets:
         with self._origin() as origin:
@@ -137,8 +140,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # -- steps -------------------------------------------------------------------------------------------------------
 
-    def _origin(self) -> Any:
-        return open_origin(url=self._options.url, token=self._options.token)
+    @contextmanager
+    def _origin(self) -> Generator[FullOrigin]:
+        first = "" if self._is_reached else "url"
+        with open_origin(url=self._options.url, token=self._options.token, first=first) as origin:
+            self._is_reached = True
+            yield origin
 
     def _first(self, origin: FullOrigin, topic: str, partition: int) -> Offset:
         view = origin.view(topic, partition)

@@ -17,10 +17,11 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from pipeline.errors import BadOption, OtherRows, SourceUnreadable
+from pipeline.first_contact import reach
 from pipeline.option_names import address_of, check_names, nearest
 from pipeline.source.appending import TaskLog, probe
 from pipeline.source.rows import row_of
-from topics_client import Client, RetryPolicy, TopicNotFound, TopicsError
+from topics_client import Client, ConnectionFailed, RetryPolicy, TopicNotFound, TopicsError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -76,12 +77,29 @@ class Target:
         """For a task, or for the end of a batch."""
         return Client(self.url, token=self.token, retry=RetryPolicy(total_s=100.0))
 
-    def check(self) -> None:
-        """In the driver, before anything is written: that a retried task can be told from a new one."""
-        if not self.topic:
-            return
+    def check(self, *, is_running: bool) -> None:
+        """In the driver, before anything is written: that the broker answers, so that tasks do not wait for it one
+        after the other, and that a retried task can be told from a new one.
+
+        `is_running`: this may be any batch of a stream, which waits for a broker that restarts.
+
+        Raises BadOption, SourceUnreadable.
+        """
         with Client(self.url, token=self.token) as client:
-            self.check_window(client, self.topic)
+            if not is_running:
+                reach(client, "url")
+            if self.topic:
+                self.check_window(client, self.topic)
+            elif is_running:
+                self._await(client)
+
+    def _await(self, client: Client) -> None:
+        try:
+            client.health()
+        except ConnectionFailed as error:
+            raise SourceUnreadable(f"Cannot write to {self.url}: {error}") from error
+        except TopicsError:
+            return  # the appends say what is wrong
 
     def check_window(self, client: Client, topic: str) -> None:
         """Makes the topic where it is missing. Raises BadOption, SourceUnreadable."""
@@ -184,7 +202,7 @@ class BatchWriter(DataSourceArrowWriter):
         if overwrite:
             raise BadOption("Topics are appended to: use mode('append').")
         self._target = Target(options, schema)
-        self._target.check()
+        self._target.check(is_running=False)
         self._job = uuid.uuid4().hex
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -198,7 +216,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         self._target = Target(options, schema)
-        self._target.check()
+        # Spark makes a writer for each batch, so this cannot tell the first one.
+        self._target.check(is_running=True)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         context = TaskContext.get()
