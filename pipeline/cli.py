@@ -51,6 +51,7 @@ from pipeline.export import (
     whereabouts_of,
     widen,
 )
+from pipeline.option_names import checked_url
 from pipeline.origins import FullOrigin, open_origin
 from pipeline.schema import arrow_schema
 from pipeline.values import FAIL_FAST, PERMISSIVE, ValueShape, value_shape
@@ -187,7 +188,7 @@ def export(
         if engine == "spark":
             _refuse_relative(master, to=to, path=path, cold_path=cold_path)
         job = Job(
-            url=url,
+            url=_checked(url),
             token=token,
             path=path,
             cold_path=cold_path,
@@ -453,11 +454,17 @@ def _check_source(token: str | None, path: str, cold_path: str) -> None:
         raise BadOption("--token is about a broker (--url): a path is read with the rights of this process.")
 
 
+def _checked(url: str) -> str:
+    """The URL of the broker, or nothing."""
+    return checked_url("--url", url) if url else ""
+
+
 @contextmanager
 def _origin(url: str, token: str | None, path: str, cold_path: str) -> Generator[FullOrigin]:
     if bool(url) == bool(path):
         raise BadOption("Give either --url or --path.")
     _check_source(token, path, cold_path)
+    url = _checked(url)
     with open_origin(url=url, token=token, path=path, cold_path=cold_path, first="--url") as origin:
         yield origin
 

@@ -9,10 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
+from urllib.parse import urlsplit
 
 from pipeline.errors import BadOption
+from topics_client import TopicsError
+from topics_client.address import base_url
 
 _SERVERS = "kafka.bootstrap.servers"
+_KAFKAS_PORT = 9092
+_BARE = re.compile(r"[\w.-]+(:[0-9]+)?/?")
 _HTTP = re.compile(r"https?://", re.IGNORECASE)
 #: Options of Kafka's connector, and what to write instead. The first that matches counts.
 _OF_KAFKA = [
@@ -63,8 +68,34 @@ def address_of(given: Mapping[str, str]) -> str:
         return ""
     name, address = found[0]
     if not _HTTP.match(address):
+        if not _BARE.fullmatch(address) or address.endswith(f":{_KAFKAS_PORT}") or name == _SERVERS:
+            raise BadOption(
+                f"{name} is {address!r}, which is not a URL of HTTP. This source does not use the Kafka protocol: "
+                "write url=http://host:4000 (or https://…), the broker's HTTP address, not that of its Kafka port."
+            )
         raise BadOption(
-            f"{name} is {address!r}, which is not a URL. This source does not use the Kafka protocol: write "
-            "url=http://host:4000 (or https://…), the broker's HTTP address, not that of its Kafka port."
+            f"{name} is {address!r}, without http:// in front: write url=http://{address} (or https://…), the broker's "
+            "HTTP address, not that of its Kafka port."
         )
-    return address
+    return checked_url(name, address)
+
+
+def checked_url(option: str, address: str) -> str:
+    """The URL of a broker without spaces around it. A bare host:port is one, too.
+
+    Raises BadOption for what cannot be one. It does not repeat a password.
+    """
+    text = address.strip()
+    quoted = text.rpartition("@")[2]
+    try:
+        base = base_url(text)
+        parts = urlsplit(base)
+    except (TopicsError, ValueError):
+        raise BadOption(
+            f"{option} is {quoted!r}, which is not the URL of a broker: write {option}=http://host:4000."
+        ) from None
+    if parts.query or parts.fragment or text.endswith(("?", "#")):
+        raise BadOption(
+            f"{option} is {quoted!r}, and a broker's URL has no ? and no #: write {option}=http://host:4000."
+        )
+    return text

@@ -65,6 +65,7 @@ def test_a_time_without_records_fails_unless_told_otherwise() -> None:
 
 
 def test_spaces_around_a_value_do_not_count() -> None:
+    assert parse({"url": " http://there:1 ", "topic": "x"}).url == "http://there:1"
     given = {"topic": "x", "startingOffsets": " earliest ", "endingOffsets": "Latest ", "failOnDataLoss": " false"}
     found = parse({**PLACE, **given, "includeHeaders": "true "})
     assert (found.starting, found.ending, found.fail_on_loss, found.headers) == ("earliest", "latest", False, True)
@@ -147,6 +148,15 @@ def test_defaults() -> None:
         ({**PLACE, "topic": "x", "kafkaConsumer.pollTimeoutMs": "1"}, "configures Kafka's client"),
         ({"kafka.bootstrap.servers": "a:9092", "topic": "x"}, "not that of its Kafka port"),
         ({"url": "a:9092", "topic": "x"}, "not a URL"),
+        ({"url": "PLAINTEXT://a:9092", "topic": "x"}, "url is 'PLAINTEXT://a:9092'.*not that of its Kafka port"),
+        ({"url": "a:4000", "topic": "x"}, "url is 'a:4000', without http:// in front: write url=http://a:4000"),
+        (
+            {"url": "http:/a:4000", "topic": "x"},
+            "url is 'http:/a:4000', which is not a URL.*write url=http://host:4000",
+        ),
+        ({"url": "http://a:port", "topic": "x"}, "url is 'http://a:port', .*write url=http://host:4000"),
+        ({"url": "http://n:secret@a:port", "topic": "x"}, "url is 'a:port', "),
+        ({"url": "http://a:4000/?b=c", "topic": "x"}, "url is .* no . and no #: write url=http://host:4000"),
         ({**PLACE, "kafka.bootstrap.servers": "http://a:1", "topic": "x"}, "only one of url"),
         ({**PLACE, "topic": "x", "minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"}, "is greater than"),
         ({**PLACE, "topic": "x", "maxTriggerDelay": "soon"}, "maxTriggerDelay must be a time"),
