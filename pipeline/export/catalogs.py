@@ -19,6 +19,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from pipeline.errors import BadOption, StoreRefused
+from pipeline.export import catalog_refusals
 from pipeline.export.store import META, Store
 
 #: The name of a catalog that is given by its URL: PYICEBERG_CATALOG__TOPICS__… adds to its properties.
@@ -39,6 +40,8 @@ _FROM_ENVIRONMENT = {
     "adls.client-secret": "AZURE_STORAGE_CLIENT_SECRET",
     "adls.tenant-id": "AZURE_STORAGE_TENANT_ID",
 }
+#: The pause after the first of several tries to open a catalog, in s.
+PAUSE_S = 0.05
 _OPEN_TRIES = 5
 
 
@@ -67,9 +70,19 @@ class Catalogs:
             except Exception as error:
                 # Two runs may create the tables of a new SQLite file at the same time.
                 if attempt == _OPEN_TRIES - 1:
-                    raise StoreRefused(f"The Iceberg catalog cannot be opened: {type(error).__name__}.") from error
-                time.sleep(0.05 * (attempt + 1))
+                    reason = self._unknown(error) or catalog_refusals.said(error, properties.get("uri", name))
+                    raise StoreRefused(f"The Iceberg catalog cannot be opened: {reason}.") from error
+                time.sleep(PAUSE_S * (attempt + 1))
         raise AssertionError
+
+    def _unknown(self, error: Exception) -> str | None:
+        """That a name of a catalog has no configuration."""
+        if "://" in self.catalog or not isinstance(error, ValueError):
+            return None
+        return (
+            f"pyiceberg's configuration has no catalog {self.catalog}, or no URL of it: .pyiceberg.yaml, or "
+            f"PYICEBERG_CATALOG__{self.catalog.upper()}__URI. Or give --catalog a URL"
+        )
 
     def _properties(self, store: Store) -> tuple[str, dict[str, str]]:
         found = {name: given for name, variable in _FROM_ENVIRONMENT.items() if (given := os.environ.get(variable))}
@@ -93,6 +106,8 @@ class Catalogs:
                 "--catalog must not contain a password: give the name of a catalog, and its URL in "
                 "PYICEBERG_CATALOG__<NAME>__URI."
             )
+        if kind == "hive" and _port_of(uri) is None:
+            raise BadOption(f"--catalog {uri} has no port: write thrift://host:9083.")
         warehouse = store.url if "://" in store.url else f"file://{store.url}"
         return NAME, found | {"type": kind, "uri": uri, "warehouse": warehouse}
 
@@ -103,6 +118,13 @@ class Catalogs:
                 "(thrift://…), sqlite:///FILE on this machine, or the name of a catalog in pyiceberg's configuration."
             )
         return f"sqlite:///{store.url}/{META}/iceberg.db"
+
+
+def _port_of(uri: str) -> int | None:
+    try:
+        return urlsplit(uri.split(",")[0]).port
+    except ValueError:
+        return None
 
 
 def _comparing(catalog: Any) -> Any:

@@ -5,13 +5,15 @@ that others had made meanwhile. So a commit also names the metadata that it repl
 4.0, or later compares them in its own transaction (HIVE-26882, HIVE-28121). Others do not know of it: for them, the
 commit makes sure at the last moment that it still has its lock. The lock remains in any case, for other writers' sake.
 
-pyiceberg also calls for tables in a way that Hive 4 has removed.
+pyiceberg also calls for tables in a way that Hive 4 has removed, and waits for an answer without an end.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 from typing import Any
+from urllib.parse import urlsplit
 
 from hive_metastore.ttypes import (
     CheckLockRequest,
@@ -21,11 +23,26 @@ from hive_metastore.ttypes import (
     NoSuchLockException,
 )
 from pyiceberg.catalog import METADATA_LOCATION
-from pyiceberg.catalog.hive import PROP_PREVIOUS_METADATA_LOCATION, HiveCatalog
+from pyiceberg.catalog.hive import (
+    HIVE_KERBEROS_AUTH,
+    HIVE_KERBEROS_AUTH_DEFAULT,
+    HIVE_KERBEROS_SERVICE_NAME,
+    HIVE_KERBEROS_SERVICE_NAME_DEFAULT,
+    PROP_PREVIOUS_METADATA_LOCATION,
+    HiveCatalog,
+    _HiveClient,  # pyright: ignore[reportPrivateUsage]
+)
 from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.utils.properties import property_as_bool
+from thrift.transport import TSocket, TTransport
 
 #: What the metastore says of a commit that comes too late.
 _MODIFIED = "The table has been modified"
+#: The limits of a connection's opening and of each read or write, in ms. The second is that of Hive's own client.
+OPEN_MS, CALL_MS = 10_000, 600_000
+
+# The errors that are raised say the same. Without a handler, Python prints these, with their tracebacks.
+logging.getLogger("thrift.transport.TSocket").addHandler(logging.NullHandler())
 
 
 class ComparingHiveCatalog(HiveCatalog):
@@ -34,6 +51,32 @@ class ComparingHiveCatalog(HiveCatalog):
     def __init__(self, name: str, **properties: str) -> None:
         super().__init__(name, **properties)
         self._client: Any = _Connections(self._client)
+
+    @staticmethod
+    def _create_hive_client(properties: dict[str, str]) -> _HiveClient:
+        return _Limited(
+            properties["uri"].split(",")[0],
+            properties.get("ugi"),
+            property_as_bool(properties, HIVE_KERBEROS_AUTH, HIVE_KERBEROS_AUTH_DEFAULT),
+            properties.get(HIVE_KERBEROS_SERVICE_NAME, HIVE_KERBEROS_SERVICE_NAME_DEFAULT),
+        )
+
+
+class _Limited(_HiveClient):
+    """The library's connection, which does not wait for ever."""
+
+    def _init_thrift_transport(self) -> Any:
+        parts = urlsplit(self._uri)
+        self._socket: Any = TSocket.TSocket(parts.hostname or "", parts.port or 0)
+        self._socket.setTimeout(OPEN_MS)
+        if not self._kerberos_auth:
+            return TTransport.TBufferedTransport(self._socket)
+        return TTransport.TSaslClientTransport(self._socket, host=parts.hostname, service=self._kerberos_service_name)
+
+    def __enter__(self) -> Any:
+        client = super().__enter__()
+        self._socket.setTimeout(CALL_MS)
+        return client
 
 
 class _Connections:

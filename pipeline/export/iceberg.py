@@ -26,7 +26,7 @@ import msgspec
 import pyarrow as pa
 
 from pipeline.errors import BadOption, ManifestDamaged, StoreRefused
-from pipeline.export import hive_refusals, names
+from pipeline.export import catalog_refusals, hive_refusals, names
 from pipeline.export.catalogs import Catalogs
 from pipeline.export.evolution import changes, plain, without_short_integers
 from pipeline.export.manifest import Manifest, decode, encode
@@ -93,7 +93,7 @@ class IcebergChain(TableChain):
         except NoSuchTableError:
             return None
         except Exception as error:
-            raise StoreRefused(f"The Iceberg table {self.uri} cannot be opened: {type(error).__name__}.") from error
+            raise StoreRefused(f"The Iceberg table {self.uri} cannot be opened: {self._said(error)}.") from error
 
     def newest_of(self, table: Any) -> Manifest | None:
         """See `TableChain`."""
@@ -179,7 +179,7 @@ class IcebergChain(TableChain):
         except NamespaceAlreadyExistsError:
             pass
         except Exception as error:
-            raise StoreRefused(f"The catalog creates no namespace: {type(error).__name__}.") from error
+            raise StoreRefused(f"The catalog creates no namespace: {self._said(error)}.") from error
         try:
             with (
                 self._catalog.create_table_transaction(
@@ -229,7 +229,7 @@ class IcebergChain(TableChain):
             self.refusal = error  # another run has changed the table: it is read again
         except Exception as error:
             raise StoreRefused(
-                f"The columns of the Iceberg table {self.uri} cannot be changed: {type(error).__name__}."
+                f"The columns of the Iceberg table {self.uri} cannot be changed: {self._said(error)}."
             ) from error
         return True
 
@@ -268,7 +268,14 @@ class IcebergChain(TableChain):
 
     def reason(self, refusal: Exception | None) -> str:
         """See `TableChain`."""
-        return hive_refusals.reason(refusal) or super().reason(refusal)
+        silent = None if refusal is None else catalog_refusals.silence(refusal, self._catalog_uri())
+        return hive_refusals.reason(refusal) or silent or super().reason(refusal)
+
+    def _catalog_uri(self) -> str:
+        return str(self._catalog.properties.get("uri", self._catalog.name))
+
+    def _said(self, error: Exception) -> str:
+        return catalog_refusals.said(error, self._catalog_uri())
 
     def vacuum(self, retain_s: float) -> int:
         """Expire snapshots, and remove files that no snapshot has: the number of removed files.
@@ -291,7 +298,7 @@ class IcebergChain(TableChain):
             table.refresh()
             reached = self._reached(table)
         except Exception as error:
-            raise StoreRefused(f"The Iceberg table {self.uri} cannot be vacuumed: {type(error).__name__}.") from error
+            raise StoreRefused(f"The Iceberg table {self.uri} cannot be vacuumed: {self._said(error)}.") from error
         named = {names.table_manifest(self.topic, each.number, each.run) for each in self.all()}
         lost = [
             (key, put_s)
