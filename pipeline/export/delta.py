@@ -34,6 +34,7 @@ from pipeline.export.part_settings import DELTA, PartSettings
 from pipeline.export.parts import ParquetSink
 from pipeline.export.store import Store
 from pipeline.export.tables import Piece, TableChain, Version, partition_columns, seqs_of
+from pipeline.values import type_named
 
 MANIFEST = "topicsManifest"
 #: What marks a commit of `widen`.
@@ -171,8 +172,8 @@ class DeltaChain(TableChain):
         if found.widened:
             raise BadOption(
                 f"The column {found.widened[0].name} of the Delta table {self.uri} would become "
-                f"{found.widened[0].type}: first run `widen` with the same --value-schema. It writes all files of the "
-                "table again. Or give the column its earlier type."
+                f"{type_named(found.widened[0].type)}: first run `widen` with the same --value-schema. It writes all "
+                "files of the table again. Or give the column its earlier type."
             )
         if not found.added or not change:
             return False

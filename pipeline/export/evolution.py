@@ -8,6 +8,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from pipeline.errors import BadOption
+from pipeline.values import type_named
 
 
 class Changes(NamedTuple):
@@ -48,9 +49,9 @@ def widened(table: str, there: pa.Schema, ours: Sequence[pa.Field]) -> list[pa.F
             continue
         if not is_wider(old, new):
             raise BadOption(
-                f"The column {field.name} of the table {table} is {old}, but this export makes it {new}: only "
-                "integers of more bits, float to double, and decimals of more digits can follow. Give it the earlier "
-                "type, or export to another --to."
+                f"The column {field.name} of the table {table} is {type_named(old)}, but this export makes it "
+                f"{type_named(new)}: only integers of more bits, float to double, and decimals of more digits can "
+                "follow. Give it the earlier type, or export to another --to."
             )
         found.append(field)
     return found

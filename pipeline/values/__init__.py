@@ -1,6 +1,6 @@
 """Typed columns of JSON values: schemas, parsing, and what happens to values that do not fit."""
 
-from pipeline.values.arrow_types import arrow_field
+from pipeline.values.arrow_types import arrow_field, type_named
 from pipeline.values.ddl import parse_schema
 from pipeline.values.typed import (
     CORRUPT,
@@ -31,5 +31,6 @@ __all__ = [
     "parse",
     "parse_schema",
     "refuse",
+    "type_named",
     "value_shape",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from topics_client.column_types import Array, ColumnType, Decimal, Field, Map, Struct
+from topics_client.column_types import Array, ColumnType, Decimal, Field, Map, Scalar, Struct
 
 _SCALARS = {
     "boolean": pa.bool_(),
@@ -33,6 +33,21 @@ def arrow_type(kind: ColumnType) -> pa.DataType:
     if isinstance(kind, Struct):
         return pa.struct([arrow_field(each) for each in kind.fields])
     return _SCALARS[kind.name]
+
+
+def type_named(kind: pa.DataType) -> ColumnType:
+    """The type of a column in the words of DDL. A type that DDL does not have keeps the name that Arrow gives it."""
+    if pa.types.is_decimal(kind):
+        return Decimal(kind.precision, kind.scale)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return Array(type_named(kind.value_type))
+    if pa.types.is_map(kind):
+        # A key is a string in all columns of an export.
+        return Map(type_named(kind.item_type))
+    if pa.types.is_struct(kind):
+        return Struct(tuple(Field(each.name, type_named(each.type)) for each in kind.fields))
+    found = next((name for name, each in _SCALARS.items() if each == kind), None)
+    return Scalar(found or str(kind))
 
 
 def arrow_field(field: Field) -> pa.Field:

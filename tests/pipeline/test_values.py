@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.errors import BadOption
-from pipeline.values import Column, Texts, ValueShape, parse, parse_schema, value_shape
+from pipeline.values import Column, Texts, ValueShape, arrow_field, parse, parse_schema, type_named, value_shape
 from tests.pipeline.values_reference import row_of
 from topics_client import column_types as t
 
@@ -328,3 +328,12 @@ def test_parts_of_a_requested_value_are_checked_also_in_text_that_is_known_to_be
     found = parse(shape(parse_schema(ddl)), texts._replace(sure=True))
     assert found.bad.tolist() == [True, False]
     assert found.arrays[0].to_pylist() == [None, None]
+
+
+@pytest.mark.parametrize(
+    "ddl",
+    ["a bigint, b tinyint, c timestamp, d timestamp_ntz", "a decimal(10,2), b array<struct<`x y`:map<string,date>>>"],
+)
+def test_the_types_of_arrow_have_the_words_of_ddl(ddl: str) -> None:
+    for field in parse_schema(ddl):
+        assert type_named(arrow_field(field).type) == field.type

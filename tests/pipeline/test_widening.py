@@ -122,7 +122,7 @@ def test_a_change_that_is_no_widening_changes_nothing(broker: SmallSegments, exp
     broker.append("narrow", 10)
     in_files(exports, "narrow", "n bigint", 1)
     before = exports.parts("narrow")
-    with pytest.raises(BadOption, match=r"The column n of the table .* is int64, but this export makes it int32"):
+    with pytest.raises(BadOption, match=r"The column n of the table .* is bigint, but this export makes it int:"):
         widened(exports, "narrow", "n int")
     assert exports.parts("narrow") == before
 
