@@ -14,6 +14,7 @@ from pipeline.errors import BadOption
 from pipeline.option_names import address_of, check_names, nearest, shown
 from pipeline.schema import arrow_schema
 from pipeline.values import CORRUPT, PERMISSIVE, ValueShape, value_shape
+from topics_client.column_types import quoted
 
 #: As in Kafka's source. Offsets count from 0, seqs from 1.
 EARLIEST, LATEST = -2, -1
@@ -60,6 +61,8 @@ READ = (
     "columns",
     "pushFilters",
 )
+#: A name in the option columns, up to the next comma.
+_COLUMN = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([^`,\s][^,]*?|))\s*(?=,|$)")
 _UNITS_MS = {
     "": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000,
 }  # fmt: skip
@@ -234,14 +237,31 @@ def _columns(given: Mapping[str, str], known: Sequence[str]) -> tuple[str, ...]:
         return ()
     by_name = {name.lower(): name for name in known}
     found: list[str] = []
-    for name in (each.strip().strip("`") for each in given["columns"].split(",")):
+    for name in _column_names(given["columns"]):
         if name.lower() not in by_name:
-            hint = " Set includeHeaders." if name.lower() == "headers" else nearest(name, by_name)
+            known_as = {each: quoted(column) for each, column in by_name.items()}
+            hint = " Set includeHeaders." if name.lower() == "headers" else nearest(name, known_as)
             raise BadOption(f"columns names {name!r}, which is no column of this read.{hint}")
         if by_name[name.lower()] in found:
             raise BadOption(f"columns names {name} twice.")
         found.append(by_name[name.lower()])
     return tuple(found)
+
+
+def _column_names(text: str) -> list[str]:
+    """The names in a list with commas. As in Spark, a name may be in backticks, with each of its own doubled."""
+    found: list[str] = []
+    at = 0
+    while at <= len(text):
+        item = _COLUMN.match(text, at)
+        if item is None:
+            raise BadOption(
+                f"columns is not clear from {text[at:].strip()!r} on: write names with commas between them. A name "
+                "that contains a comma or a backtick is in backticks, and each backtick in it is doubled."
+            )
+        found.append(item[2] if item[1] is None else item[1].replace("``", "`"))
+        at = item.end() + 1
+    return found
 
 
 def _wanted(given: Mapping[str, str]) -> tuple[tuple[str, ...], str | None]:

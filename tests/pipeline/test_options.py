@@ -210,3 +210,32 @@ def test_offsets_count_from_0_and_seqs_from_1() -> None:
     assert first_seq(None, "x", 0, "earliest") == EARLIEST
     with pytest.raises(BadOption, match="do not name partition 0 of topic w"):
         first_seq(bound, "w", 0, "latest")
+
+
+@pytest.mark.parametrize(
+    ("columns", "found"),
+    [
+        ("seq, `a,b` ,`q``uo`", ("seq", "a,b", "q`uo")),
+        ("`seq`,`A,B`", ("seq", "a,b")),
+        ("q`uo", ("q`uo",)),
+        ("two words,seq", ("two words", "seq")),
+    ],
+)
+def test_columns_may_be_in_backticks(columns: str, found: tuple[str, ...]) -> None:
+    typed = {"valueSchema": "`a,b` int, `q``uo` int, `two words` int"}
+    assert parse({**PLACE, "topic": "x", **typed, "columns": columns}).columns == found
+
+
+@pytest.mark.parametrize(
+    ("columns", "what"),
+    [
+        ("seq,`a,b", "columns is not clear from '`a,b' on: .* doubled"),
+        ("`a,b`seq", "columns is not clear from '`a,b`seq' on"),
+        ("a,b", "columns names 'a', which is no column of this read"),
+        ("a.b", "Did you mean `a,b`?"),
+        ("seq,", "columns names '', which"),
+    ],
+)
+def test_columns_that_are_not_clear_are_refused(columns: str, what: str) -> None:
+    with pytest.raises(BadOption, match=what):
+        parse({**PLACE, "topic": "x", "valueSchema": "`a,b` int", "columns": columns})
