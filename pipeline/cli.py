@@ -18,7 +18,7 @@ import typer
 from rich.console import Console
 
 from pipeline.broker import TopicMissing
-from pipeline.errors import AnotherExporter, BadOption, LagsBehind, PipelineError, StoreRefused
+from pipeline.errors import AnotherExporter, BadOption, LagsBehind, PipelineError, StoreRefused, counted
 from pipeline.export import (
     FORMATS,
     ArrowEngine,
@@ -268,7 +268,7 @@ def _maintain(store: Store, topics: list[str], schedule: Schedule) -> dict[str, 
     for name in topics:
         try:
             if (done := schedule.run(store, name, version=_version(), now_s=time.time())) is not None:
-                print(f"{name}: {_compacted(done[0])}; {_files(done[1])} removed")
+                print(f"{name}: {_compacted(done[0])}; {counted(done[1], 'file')} removed")
         except AnotherExporter as error:
             print(f"{name}: not compacted this time: {error}", file=sys.stderr)
         except PipelineError as error:
@@ -339,8 +339,8 @@ def verify(
                 print(f"PROBLEM: {name}: {sentence}")
             for sentence in found.notes:
                 print(f"note: {name}: {sentence}")
-            problems = f"{len(found.problems)} problem{'' if len(found.problems) == 1 else 's'}"
-            print(f"{name}: {problems}; {found.rows:,} records in {found.files:,} files, {found.compared:,} compared")
+            there = f"{counted(found.rows, 'record')} in {counted(found.files, 'file')}"
+            print(f"{name}: {counted(len(found.problems), 'problem')}; {there}, {found.compared:,} compared")
             wrong += len(found.problems)
         raise typer.Exit(1 if wrong else 0)
 
@@ -366,7 +366,7 @@ def compact_command(
                 found = compact(store, name, version=_version(), folder=f"date={folder}" if folder else "")
                 if vacuuming:
                     gone = vacuum(store, name, retain_s=retain_s, now_s=time.time())
-                    print(f"{name}: {_compacted(found)}; {_files(gone)} removed")
+                    print(f"{name}: {_compacted(found)}; {counted(gone, 'file')} removed")
                 else:
                     print(f"{name}: {_compacted(found)}")
                     collect(store, name, time.time())
@@ -383,7 +383,7 @@ def vacuum_command(to: ToOption, topics: TopicsOption, retain: RetainOption = "7
         retain_s = _retention_s(retain)
         store = open_store(to)
         for name in _exported(store, topics):
-            print(f"{name}: {_files(vacuum(store, name, retain_s=retain_s, now_s=time.time()))} removed")
+            print(f"{name}: {counted(vacuum(store, name, retain_s=retain_s, now_s=time.time()), 'file')} removed")
 
 
 @app.command("widen")
@@ -405,11 +405,11 @@ def widen_command(
             for name in _exported(store, topics):
 
                 def progress(done: int, of: int, name: str = name) -> None:
-                    line.update(f"{name}: {done:,} of {of:,} files written again")
+                    line.update(f"{name}: {done:,} of {counted(of, 'file')} written again")
 
                 try:
                     found = widen(store, name, values, progress)
-                    print(f"{name}: {_files(found.files)} with {found.rows:,} records written again")
+                    print(f"{name}: {counted(found.files, 'file')} with {counted(found.rows, 'record')} written again")
                 except PipelineError as error:
                     failed[name] = error
         summary([], failed)
@@ -576,11 +576,7 @@ def _refuse_relative(master: str, **locations: str) -> None:
 
 
 def _compacted(found: Compacted) -> str:
-    return f"{found.before:,} files became {found.after:,}, {found.rows:,} records rewritten"
-
-
-def _files(count: int) -> str:
-    return f"{count:,} file{'' if count == 1 else 's'}"
+    return f"{counted(found.before, 'file')} became {found.after:,}, {counted(found.rows, 'record')} rewritten"
 
 
 def _moment_ms(text: str) -> int | None:

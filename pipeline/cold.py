@@ -185,7 +185,12 @@ class ColdOrigin(LocalOrigin):
             where = bad[0] * idx_entry.ENTRY_SIZE
             raise SegmentDamaged(f"{self._path}/{key}", where, "the checksum of the index entry fails", topic)
         if len(idx) != count * idx_entry.ENTRY_SIZE:
-            raise SegmentDamaged(f"{self._path}/{key}", len(idx), f"the index should have {count} entries", topic)
+            raise SegmentDamaged(
+                f"{self._path}/{key}",
+                len(idx),
+                f"the index should have {count} {'entry' if count == 1 else 'entries'}",
+                topic,
+            )
         bits = idx_entry.dead_bits(idx)
         return bits.to_bytes(-(-count // 8), "little") if bits else b""
 

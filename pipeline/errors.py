@@ -28,9 +28,20 @@ def log_name(topic: str, partition: int) -> str:
     return f"{topic} (partition {partition})" if partition else topic
 
 
+def counted(count: int, what: str, then: str = "") -> str:
+    """`1 file`, `2 files`. `then`: what follows in the singular and the plural, such as `is|are`."""
+    one, _, many = then.partition("|")
+    rest = f" {one if count == 1 else many}" if then else ""
+    return f"{count:,} {what}{'' if count == 1 else 's'}{rest}"
+
+
 #: Reasons of gaps where a log has ended: the topic was created again, also at a broker that was installed again, or
 #: deleted, or a recovery has cut off the end of its log.
 RECREATED, REINSTALLED, DELETED, RENEWED = "recreated", "reinstalled", "deleted", "renewed"
+
+
+def _were(count: int) -> str:
+    return "was" if count == 1 else "were"
 
 
 class Gap(NamedTuple):
@@ -59,7 +70,11 @@ class Gap(NamedTuple):
     def sentence(self) -> str:
         """The loss as a sentence."""
         log = log_name(self.topic, self.partition)
-        known = f" {self.unread:,} records are known that were not read." if self.unread else ""
+        known = (
+            f" {counted(self.unread, 'record', 'is|are')} known that {_were(self.unread)} not read."
+            if self.unread
+            else ""
+        )
         if self.reason == RECREATED:
             return f"{log}: the topic was deleted and created again; records before seq {self.first} are gone.{known}"
         if self.reason == REINSTALLED:
@@ -143,9 +158,10 @@ class TopicGone(PipelineError):
         exported = sum(gap.first - 1 for gap in gaps)
         unread = sum(gap.unread for gap in gaps)
         super().__init__(
-            f"{topic}: the topic was deleted at the broker. It is exported up to {exported:,} seqs; {unread:,} records "
-            "are known that were not exported, and later ones may be lost, too. With --allow-data-loss an export "
-            "records that, and says so once; or leave the topic out of --topics."
+            f"{topic}: the topic was deleted at the broker. It is exported up to {counted(exported, 'seq')}; "
+            f"{counted(unread, 'record', 'is|are')} known that {_were(unread)} not exported, and later ones may be "
+            "lost, too. With --allow-data-loss an export records that, and says so once; or leave the topic out of "
+            "--topics."
         )
 
 
@@ -159,8 +175,9 @@ class NotDurable(PipelineError):
             else ("An export", "export what it has with --allow-data-loss")
         )
         super().__init__(
-            f"{topic}: the topic is ephemeral, and {count:,} of its records are only in memory. {what} has only "
-            f"records that a crash cannot remove: give the topic another durability class, or {rest}."
+            f"{topic}: the topic is ephemeral, and {count:,} of its records {'is' if count == 1 else 'are'} only in "
+            f"memory. {what} has only records that a crash cannot remove: give the topic another durability class, or "
+            f"{rest}."
         )
 
 
@@ -189,8 +206,8 @@ class LagsBehind(PipelineError):
 
     def __init__(self, topic: str, lag: int, limit: int) -> None:
         super().__init__(
-            f"{topic}: {lag:,} durable seqs are not exported, more than --max-lag {limit}. What was exported is valid; "
-            "the next run continues. Export more often, or more in each run (--max-records)."
+            f"{topic}: {counted(lag, 'durable seq', 'is|are')} not exported, more than --max-lag {limit}. What was "
+            "exported is valid; the next run continues. Export more often, or more in each run (--max-records)."
         )
 
 

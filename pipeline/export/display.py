@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn,
 from rich.table import Table
 from rich.text import Text
 
-from pipeline.errors import PipelineError
+from pipeline.errors import PipelineError, counted
 from pipeline.export import task
 from pipeline.export.exporter import Outcome
 
@@ -79,7 +79,7 @@ class Display:
 
     def _show(self) -> None:
         count = len(self._left)
-        self._bar.update(self._task, left=f"{count} topic{'' if count == 1 else 's'} left")
+        self._bar.update(self._task, left=f"{counted(count, 'topic')} left")
 
 
 def size(count: float) -> str:

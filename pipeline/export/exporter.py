@@ -39,6 +39,7 @@ from pipeline.errors import (
     PipelineError,
     StoreRefused,
     TopicGone,
+    counted,
     log_name,
 )
 from pipeline.export import names, publication
@@ -430,8 +431,8 @@ def _gone(found: _Next, partition: int, known: Bookmark, count: int) -> None:
         return  # reported before
     if not any(gap.ends_log for gap in found.gaps):
         raise PipelineError(
-            f"{found.topic}: {partition + 1} partitions are exported, but the topic has {count}. This cannot be the "
-            "same topic: check --to and --url."
+            f"{found.topic}: {counted(partition + 1, 'partition', 'is|are')} exported, but the topic has {count}. This "
+            "cannot be the same topic: check --to and --url."
         )
     found.gaps.append(Gap(found.topic, partition, known.end, known.end, RECREATED))
 

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from pipeline import planning
 from pipeline.batches import Shape
-from pipeline.errors import Gap, log_name
+from pipeline.errors import Gap, counted, log_name
 from pipeline.export import names, publication
 from pipeline.export.chains import chain_of
 from pipeline.export.maintenance import read_file
@@ -87,8 +87,8 @@ class Verification:
             mark = known.get(partition)
             if mark is None and partition in held and held[partition].live:
                 self._problems.append(
-                    f"Partition {partition} is missing: the broker has {held[partition].live} records in it, but it "
-                    "was never exported. Run export."
+                    f"Partition {partition} is missing: the broker has {counted(held[partition].live, 'record')} in "
+                    "it, but it was never exported. Run export."
                 )
             others = rewritten.get(partition)
             epochs = {names.epoch_of(entry.file) for entry in mine} | (others.epochs if others else set[int]())
@@ -108,7 +108,10 @@ class Verification:
                     pass
         self._rows += sum(entry.rows for entry in good if entry not in parquet)
         if self._unnamed:
-            self._problems.append(f"{self._unnamed} more records are missing, or differ from the broker's.")
+            self._problems.append(
+                f"{counted(self._unnamed, 'more record', 'is|are')} missing, or "
+                f"{'differs' if self._unnamed == 1 else 'differ'} from the broker's."
+            )
         size = sum(entry.bytes for entry in files)
         count = len(files) + len(foreign)
         return Verified(count, self._rows, size, self._compared, self._problems, self._notes)
@@ -130,7 +133,7 @@ class Verification:
                     self._progress(len(batch))
             self._rows += rows
             if rows != piece.rows:
-                self._problems.append(f"{piece.file} has {rows} records, but the table says {piece.rows}.")
+                self._problems.append(f"{piece.file} has {counted(rows, 'record')}, but the table says {piece.rows}.")
         counting = {entry.file for entry in files}
         replaced: dict[int, list[FileEntry]] = {}
         for entry in chain.expected():
@@ -141,8 +144,8 @@ class Verification:
             there = len(found.get(partition, []))
             if expected != there:
                 self._problems.append(
-                    f"Rewritten files have {there} records{_of(partition)}, but the files that they replace had "
-                    f"{expected}."
+                    f"Rewritten files have {counted(there, 'record')}{_of(partition)}, but the files that they replace "
+                    f"had {expected}."
                 )
         return {
             partition: Rewritten({names.epoch_of(entry.file) for entry in replaced.get(partition, [])}, sorted(digests))
@@ -155,9 +158,9 @@ class Verification:
         strays = [key for key in seen if key not in counting and self._store.size(key) is not None]
         if strays:
             self._problems.append(
-                f"{len(strays)} files are not valid, for example {strays[0]}, but a plain reader of the folder reads "
-                "them. The next export or compact removes replaced files at once, and files of killed runs after a "
-                "day."
+                f"{counted(len(strays), 'file', 'is|are')} not valid, for example {strays[0]}, but a plain reader of "
+                f"the folder reads {'it' if len(strays) == 1 else 'them'}. The next export or compact removes replaced "
+                "files at once, and files of killed runs after a day."
             )
 
     def _is_whole(self, entry: FileEntry) -> bool:
@@ -199,7 +202,7 @@ class Verification:
             self._progress(len(batch))
         self._rows += rows
         if rows != entry.rows:
-            self._problems.append(f"{entry.file} has {rows} records, but its manifest says {entry.rows}.")
+            self._problems.append(f"{entry.file} has {counted(rows, 'record')}, but its manifest says {entry.rows}.")
 
     def _compare(
         self,
@@ -239,7 +242,10 @@ class Verification:
                 self._say(f"Seq {theirs[0]}{_of(partition)} differs from the broker's record.")
             ours = next(records, None)
         if since:
-            self._notes.append(f"{since} exported records{_of(partition)} are no longer at the broker.")
+            self._notes.append(
+                f"{counted(since, 'exported record')}{_of(partition)} {'is' if since == 1 else 'are'} no longer at the "
+                "broker."
+            )
         self._count(seen, held, origin)
 
     def _count(self, seen: int, before: PartitionCounts, origin: FullOrigin) -> None:
@@ -255,8 +261,9 @@ class Verification:
                 return
             if time.monotonic() > patience:
                 self._problems.append(
-                    f"The broker counts {before.live} records{_of(before.partition)} up to seq {before.head_seq}, but "
-                    f"{seen} were read. Check the data directory with `python -m storage verify DIR`."
+                    f"The broker counts {counted(before.live, 'record')}{_of(before.partition)} up to seq "
+                    f"{before.head_seq}, but {seen:,} {'was' if seen == 1 else 'were'} read. Check the data directory "
+                    "with `python -m storage verify DIR`."
                 )
                 return
             time.sleep(0.1)  # counts reflect expired records a little later than reads

@@ -31,7 +31,7 @@ from urllib.parse import quote
 import msgspec
 
 from pipeline.broker import records_after
-from pipeline.errors import BadOption, OtherRows, SourceUnreadable
+from pipeline.errors import BadOption, OtherRows, SourceUnreadable, counted
 from pipeline.source.rows import AnyRow, RawRow, Row, digest_of
 from storage.records import partition_of
 from topics_client import Client, SeqConflict
@@ -200,10 +200,10 @@ class TaskLog:
     def _refuse_others(self, earlier: _Multiset, what: str) -> None:
         if (left := earlier.left()) and not self._append_others:
             raise OtherRows(
-                f"{self._topic}: an earlier try of this task has stored {left} rows that this one does not have. "
-                f"{what} A retried task must have the same rows, in any order: persist or checkpoint "
-                "random or changing input. With differentRows=append, those rows stay and missing ones are added; a "
-                "row that has moved to another task is then stored twice."
+                f"{self._topic}: an earlier try of this task has stored {counted(left, 'row')} that this one does not "
+                f"have. {what} A retried task must have the same rows, in any order: persist or checkpoint random or "
+                "changing input. With differentRows=append, those rows stay and missing ones are added; a row that has "
+                "moved to another task is then stored twice."
             )
 
     # -- what earlier tries have stored ------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from pipeline.errors import Gap, NotDurable, log_name
+from pipeline.errors import Gap, NotDurable, counted, log_name
 from pipeline.options import ReadOptions
 from pipeline.origins import FullOrigin, open_origin
 from pipeline.planning import Range, batch_ranges, splits_for, wanted_first
@@ -68,8 +68,9 @@ def misfits_said(tally: Tally, options: ReadOptions, split: Split) -> str:
     assert options.values is not None
     dropped = options.values.mode == DROP_MALFORMED
     return (
-        f"{log_name(split.topic, split.partition)}, seqs {split.start} to {split.end - 1}: {tally.malformed} values do "
-        f"not fit valueSchema; {'their records are left out' if dropped else 'their typed columns are null'}"
+        f"{log_name(split.topic, split.partition)}, seqs {split.start} to {split.end - 1}: "
+        f"{counted(tally.malformed, 'value', 'does|do')} not fit valueSchema; "
+        f"{'their records are left out' if dropped else 'their typed columns are null'}"
     )
 
 

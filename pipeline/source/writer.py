@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from pipeline.errors import BadOption, OtherRows, SourceUnreadable
+from pipeline.errors import BadOption, OtherRows, SourceUnreadable, counted
 from pipeline.first_contact import reach
 from pipeline.option_names import address_of, check_names, nearest
 from pipeline.source.appending import TaskLog, probe
@@ -186,8 +186,8 @@ def check_tasks(target: Target, done: list[_Written]) -> None:
             for number in beyond:
                 if probe(client, topic, f"{key}-{number}-0") is not None:
                     text = (
-                        f"{topic}: this batch was run before with more than {len(done)} tasks, and task {number} "
-                        "stored rows. They are rows of other tasks now, and may be there twice."
+                        f"{topic}: this batch was run before with more than {counted(len(done), 'task')}, and task "
+                        f"{number} stored rows. They are rows of other tasks now, and may be there twice."
                     )
                     if not target.append_others:
                         raise OtherRows(f"{text} Go on with differentRows=append.")

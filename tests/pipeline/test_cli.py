@@ -31,7 +31,7 @@ def test_an_export_from_the_command_line(broker: SmallSegments, tmp_path: Path) 
         ["cli.a", "7"],
         ["cli.b", "0"],
     ]
-    assert "0 problems; 30 records in 1 files, 30 compared" in run("verify", *url, "--topics", "cli.a", *to)
+    assert "0 problems; 30 records in 1 file, 30 compared" in run("verify", *url, "--topics", "cli.a", *to)
     Path(files[0]).write_bytes(b"")
     assert "PROBLEM: cli.a" in run("verify", "--topics", "cli.a", *to, status=1)
 
@@ -170,13 +170,13 @@ def test_compaction_with_vacuum_removes_files_that_it_replaced_before(broker: Sm
         "compact", "--topics", "tidied", *to, "--vacuum"
     )
     aged(table, 8)
-    assert "1 files became 1, 0 records rewritten; 0 files removed" in run(
+    assert "1 file became 1, 0 records rewritten; 0 files removed" in run(
         "compact", "--topics", "tidied", *to, "--vacuum", "--retain", "9d"
     )
     assert len([*table.rglob("*.parquet")]) == 3
     assert "; 2 files removed" in run("compact", "--topics", "tidied", *to, "--vacuum")
     assert len([*table.rglob("*.parquet")]) == 1
-    assert "0 problems; 10 records in 1 files, 10 compared" in run(
+    assert "0 problems; 10 records in 1 file, 10 compared" in run(
         "verify", "--url", broker.url, "--topics", "tidied", *to
     )
 
@@ -188,7 +188,7 @@ def test_a_topic_that_cannot_be_compacted_does_not_stop_the_others(broker: Small
         run("export", "--url", broker.url, "--topics", topic, *to, "--engine", "arrow", "--format", kind)
     said = run("compact", "--topics", "*", *to, "--vacuum", status=1)
     assert "Error: first: it is exported as json" in said
-    assert "second: 1 files became 1, 0 records rewritten; 0 files removed" in said
+    assert "second: 1 file became 1, 0 records rewritten; 0 files removed" in said
 
 
 def test_an_export_that_falls_behind_fails_after_its_work(broker: SmallSegments, tmp_path: Path) -> None:

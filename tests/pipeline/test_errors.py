@@ -10,9 +10,13 @@ from pipeline.errors import (
     BadOption,
     DataLoss,
     Gap,
+    LagsBehind,
+    NotDurable,
     PipelineError,
     SegmentDamaged,
     SourceUnreadable,
+    TopicGone,
+    counted,
     error_in,
 )
 from pipeline.frames import FrameDamaged
@@ -40,3 +44,11 @@ def test_an_error_of_a_task_has_its_type_and_text(error: Exception, kind: type[P
 def test_errors_of_others_are_not_ours() -> None:
     assert error_in("Job aborted\nValueError: pipeline.errors.BadOption: quoted") is None
     assert error_in("") is None
+
+
+def test_counts_are_in_the_singular_or_the_plural() -> None:
+    assert [counted(n, "file", "is|are") for n in (0, 1, 1200)] == ["0 files are", "1 file is", "1,200 files are"]
+    assert str(LagsBehind("t", 1, 0)).startswith("t: 1 durable seq is not exported")
+    gone = str(TopicGone("t", [Gap("t", 0, 2, 2, "deleted", 1)]))
+    assert "exported up to 1 seq; 1 record is known that was not exported" in gone
+    assert "1 of its records is only in memory" in str(NotDurable("t", 1))

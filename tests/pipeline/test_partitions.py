@@ -256,7 +256,7 @@ def test_verification_compares_the_brokers_counts(
 
     monkeypatch.setattr(verification, "splits_of", blind)
     told = problems(exports, "counted")
-    assert any(each.startswith("The broker counts 1107 records of partition 1 up to seq 1107, but") for each in told)
+    assert any(each.startswith("The broker counts 1,107 records of partition 1 up to seq 1107, but") for each in told)
 
 
 # -- streams -----------------------------------------------------------------------------------------------------------

@@ -155,7 +155,7 @@ def test_verification_reports_visible_files_that_are_not_valid(broker: SmallSegm
     stray = exports.path(entry.file[:-16] + "00000000.parquet")
     stray.write_bytes(b"")  # as a killed run of an older program has left it
     [problem] = Verification(exports.store, "strays").run(exports.origin).problems
-    assert "1 files are not valid" in problem
+    assert "1 file is not valid" in problem
 
 
 def test_late_run_does_not_restore_replaced_files(
