@@ -40,7 +40,7 @@ def chain_of(store: Store, topic: str) -> Chain:
 def resolved(store: Store, topic: str, job: Job) -> Job:
     """The job with a format: the given one, or that of the existing export, or Delta.
 
-    Raises BadOption if the topic is exported there in another format, or to another catalog.
+    Raises BadOption if the topic is exported there in another format, or to another catalog, or has none.
     """
     mark = _mark_of(store, topic)
     last = None if mark is not None else Chain(store, topic).newest()
@@ -57,6 +57,11 @@ def resolved(store: Store, topic: str, job: Job) -> Job:
                 "--catalog and --namespace out, or give another --to."
             )
         job = replace(job, catalog=there.catalog, namespace=there.namespace)
+    if kind != ICEBERG and given != Catalogs():
+        raise BadOption(
+            f"{topic} is exported as {kind}, and --catalog and --namespace are about Iceberg tables: give --format "
+            "iceberg as well, or leave them out."
+        )
     return replace(job, parts=replace(job.parts, kind=kind))
 
 
