@@ -9,12 +9,13 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from pipeline.batches import Row
-from pipeline.errors import Gap, PipelineError, SegmentDamaged, SourceUnreadable, TopicChanged
+from pipeline.errors import BadOption, Gap, PipelineError, SegmentDamaged, SourceUnreadable, TopicChanged
 from pipeline.view import LogView, PartitionCounts, SegmentInfo
 from storage.format import ENTRY_SIZE, idx_entry
 from topics_client import Client, RetryPolicy, calls
 from topics_client.calls import getting, read, topic_path
 from topics_client.errors import ApiError, ConnectionFailed, InvalidRequest, NotFound, TopicNotFound, TopicsError
+from topics_client.values import TopicState
 from topics_client.wire import Call, Reply
 
 T = TypeVar("T")
@@ -98,8 +99,11 @@ class Broker:
         return msgspec.structs.replace(self._run(Call(request=request, parse=_parse_view), topic), partition=partition)
 
     def held(self, topic: str) -> list[PartitionCounts]:
-        """The broker's counts of records in each partition, independent of its files. Raises SourceUnreadable."""
-        found = self._run(calls.state(topic, touch=False), topic)
+        """The broker's counts of records in each partition, independent of its files.
+
+        Raises SourceUnreadable, and BadOption for text that cannot be a name.
+        """
+        found = self._state(topic)
         parts = found.partitions or [found.of(None)]
         if [each.partition for each in parts] != list(range(int(found.config.get("partitions", 1)))):
             raise SourceUnreadable(f"{topic}: {self.url} reports other partitions than the topic's settings.")
@@ -107,7 +111,14 @@ class Broker:
 
     def is_ephemeral(self, topic: str) -> bool:
         """Whether records of the topic are only in memory, as its settings say now. Raises SourceUnreadable."""
-        return self._run(calls.state(topic, touch=False), topic).config.get("durability") == "ephemeral"
+        return self._state(topic).config.get("durability") == "ephemeral"
+
+    def _state(self, topic: str) -> TopicState:
+        try:
+            call = calls.state(topic, touch=False)
+        except InvalidRequest as error:
+            raise BadOption(str(error)) from error
+        return self._run(call, topic)
 
     def page(self, topic: str, view: LogView, after_seq: int, *, limit: int = _DIFF_LIMIT, from_ts: int = 0) -> Page:
         """Read records after `after_seq`. `gap` is the loss that begins at after_seq + 1.

@@ -111,6 +111,8 @@ MaxLagOption = Annotated[
     ),
 ]
 _FOLLOW_S = 5.0
+#: The most names of topics in an error.
+_SHOWN = 10
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
@@ -287,8 +289,8 @@ def _todo(exporter: Exporter, topic: str) -> int:
 def files(to: ToOption, topics: TopicsOption) -> None:
     """Print the valid files, one on each line: read these."""
     with _endings():
-        store = open_store(to)
-        for name in _exported(store, topics):
+        store, names = _existing(to, topics)
+        for name in names:
             chain = chain_of(store, name)
             with suppress(StoreRefused):  # a read-only store: files are named where they are
                 publication.finish(chain)
@@ -307,7 +309,7 @@ def show_status(
 ) -> None:
     """Show the lag of each topic's export."""
     with _endings(), _origin(url, token, path, cold_path) as origin:
-        store = open_store(to)
+        store = open_store(to, make=False)
         table = grid("topic", ">lag", ">exported seqs", ">partitions", ">files", ">records", "state")
         for name in _wanted(origin, topics, set()):
             found = status(store, name, origin)
@@ -327,9 +329,9 @@ def verify(
 ) -> None:
     """Check all files against their manifests and, with --url or --path, against the records."""
     with _endings():
-        store = open_store(to)
+        store, names = _existing(to, topics)
         wrong = 0
-        for name in _exported(store, topics):
+        for name in names:
             if url or path or cold_path:
                 with _origin(url, token, path, cold_path) as origin:
                     found = Verification(store, name).run(origin)
@@ -358,12 +360,13 @@ def compact_command(
     """Rewrite small files into larger ones, for each date."""
     with _endings():
         retain_s = _retention_s(retain)
-        store = open_store(to)
+        date = f"date={_date(folder)}" if folder else ""
+        store, names = _existing(to, topics)
         prove(store)
         failed: dict[str, PipelineError] = {}
-        for name in _exported(store, topics):
+        for name in names:
             try:
-                found = compact(store, name, version=_version(), folder=f"date={folder}" if folder else "")
+                found = compact(store, name, version=_version(), folder=date)
                 if vacuuming:
                     gone = vacuum(store, name, retain_s=retain_s, now_s=time.time())
                     print(f"{name}: {_compacted(found)}; {counted(gone, 'file')} removed")
@@ -381,8 +384,8 @@ def vacuum_command(to: ToOption, topics: TopicsOption, retain: RetainOption = "7
     """Remove files that only old versions of a table have, and those of killed runs."""
     with _endings():
         retain_s = _retention_s(retain)
-        store = open_store(to)
-        for name in _exported(store, topics):
+        store, names = _existing(to, topics)
+        for name in names:
             print(f"{name}: {counted(vacuum(store, name, retain_s=retain_s, now_s=time.time()), 'file')} removed")
 
 
@@ -398,11 +401,11 @@ def widen_command(
         values = _values(value_schema, value_prefix, PERMISSIVE, headers=False)
         if values is None:
             raise BadOption("--value-schema must name the columns with their wider types.")
-        store = open_store(to)
+        store, names = _existing(to, topics)
         prove(store)
         failed: dict[str, PipelineError] = {}
         with Console(stderr=True, highlight=False).status("") as line:
-            for name in _exported(store, topics):
+            for name in names:
 
                 def progress(done: int, of: int, name: str = name) -> None:
                     line.update(f"{name}: {done:,} of {counted(of, 'file')} written again")
@@ -420,8 +423,8 @@ def widen_command(
 def show_versions(to: ToOption, topics: TopicsOption) -> None:
     """Show the versions of a table (for files: the manifests), and the seqs that each has added."""
     with _endings():
-        store = open_store(to)
-        for name in _exported(store, topics):
+        store, names = _existing(to, topics)
+        for name in names:
             table = grid("version", "made (UTC)", "what", ">records", "partition: seqs")
             for each in versions(store, name):
                 made = datetime.fromtimestamp(each.made_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
@@ -501,18 +504,21 @@ def _wanted(origin: FullOrigin, topics: str, exported: set[str]) -> list[str]:
         if fnmatchcase(name, each)
     }
     if not found:
-        raise BadOption(f"No topic matches {topics}.")
+        raise BadOption(f"No topic matches {topics}." if patterns else "--topics names no topic.")
     return sorted(found)
 
 
-def _exported(store: Store, topics: str) -> list[str]:
-    """The names of exported topics that match."""
-    found = exported_topics(store)
+def _existing(to: str, topics: str) -> tuple[Store, list[str]]:
+    """The store of an export, and the names of its topics that match. Nothing is made where there is no export."""
+    found = exported_topics(open_store(to, make=False))
     patterns = [each.strip() for each in topics.split(",")]
     chosen = [name for name in found if any(fnmatchcase(name, each) for each in patterns)]
+    if not found:
+        raise BadOption(f"Nothing is exported to {to}: check --to.")
     if not chosen:
-        raise BadOption(f"No exported topic matches {topics}.")
-    return chosen
+        others = ", ".join(found[:_SHOWN]) + (" and others" if len(found) > _SHOWN else "")
+        raise BadOption(f"No exported topic matches {topics or 'an empty --topics'}. Exported there: {others}.")
+    return open_store(to), chosen
 
 
 def _choice(option: str, given: str, known: tuple[str, ...]) -> str:
@@ -532,7 +538,8 @@ def _values(schema: str, prefix: str, mode: str, headers: bool) -> ValueShape | 
         try:
             schema = Path(schema[1:]).read_text()
         except (OSError, UnicodeDecodeError) as error:
-            raise BadOption(f"--value-schema: {schema[1:]} cannot be read: {error}") from error
+            why = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
+            raise BadOption(f"--value-schema: the file {schema[1:]} cannot be read: {why}.") from error
     # Tables that are partitioned by tag have a column tag.
     return value_shape(schema, [*arrow_schema(headers=headers).names, "tag"], mode=mode, prefix=prefix)
 
@@ -579,16 +586,29 @@ def _compacted(found: Compacted) -> str:
     return f"{counted(found.before, 'file')} became {found.after:,}, {counted(found.rows, 'record')} rewritten"
 
 
+def _date(text: str) -> str:
+    """A date like 2026-01-31."""
+    try:
+        date = datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC)
+    except ValueError as error:
+        raise BadOption(f"--date must be a date like 2026-01-31, not {text!r}.") from error
+    return date.strftime("%Y-%m-%d")
+
+
 def _moment_ms(text: str) -> int | None:
     if not text:
         return None
     if re.fullmatch(r"\d+[smhd]", text):
-        return int((time.time() - _duration_s("--since", text)) * 1000)
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise BadOption(f"--since must be a time like 2026-01-31T00:00:00Z, or 7d, not {text!r}.") from error
-    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+        stamp = int((time.time() - _duration_s("--since", text)) * 1000)
+    else:
+        try:
+            moment = datetime.fromisoformat(text)
+        except ValueError as error:
+            raise BadOption(f"--since must be a time like 2026-01-31T00:00:00Z, or 7d, not {text!r}.") from error
+        stamp = int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+    if stamp < 0:
+        raise BadOption(f"--since {text} is before 1970. Without --since, an export begins with the first record.")
+    return stamp
 
 
 def _version() -> str:

@@ -92,7 +92,8 @@ def checked_url(option: str, address: str) -> str:
         parts = urlsplit(base)
     except (TopicsError, ValueError):
         raise BadOption(
-            f"{option} is {quoted!r}, which is not the URL of a broker: write {option}=http://host:4000."
+            f"{option} is {quoted!r}, which is not the URL of a broker: write {option}=http://host:4000, its HTTP "
+            "address (not that of the Kafka port)."
         ) from None
     if parts.query or parts.fragment or text.endswith(("?", "#")):
         raise BadOption(

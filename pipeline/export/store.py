@@ -72,14 +72,21 @@ class Store(Protocol):
         ...
 
 
-def open_store(location: str) -> Store:
-    """The store at a path or a URL (s3://, gs://, az://, abfss://). Raises BadOption, StoreRefused."""
+def open_store(location: str, *, make: bool = True) -> Store:
+    """The store at a path or a URL (s3://, gs://, az://, abfss://). Raises BadOption, StoreRefused.
+
+    `make`: whether a directory that does not exist is made. Without it, the store is empty.
+    """
+    if not location.strip():
+        raise BadOption("--to is empty: name a directory, or a URL such as s3://BUCKET/path.")
     path = path_of(location)
-    scheme, found, _ = path.partition("://")
+    scheme, found, rest = path.partition("://")
     if not found:
-        return Directory(Path(path).absolute())
+        return Directory(Path(path).absolute(), make=make)
     if scheme not in _SCHEMES:
         raise BadOption(f"--to must be a directory or a URL of {', '.join(_SCHEMES)}, not {scheme}://.")
+    if not rest.strip("/"):
+        raise BadOption(f"--to {location} names no bucket: write {scheme}://BUCKET/path.")
     return Bucket(location)
 
 
@@ -108,13 +115,16 @@ def prove(store: Store) -> None:
 class Directory:
     """A local directory, or one on a file system that has link(2)."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, make: bool = True) -> None:
         self._root = root
         self.url = str(root)
         try:
-            (root / TMP).mkdir(parents=True, exist_ok=True)
+            if root.exists() and not root.is_dir():
+                raise BadOption(f"--to {root} is a file, and must be a directory.")
+            if make:
+                (root / TMP).mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise StoreRefused(f"{root} cannot be created: {error.strerror}.") from error
+            raise StoreRefused(f"--to {root} cannot be created or opened: {error.strerror}.") from error
 
     def create(self, key: str, data: bytes) -> bool:
         target = self._folder_of(key)
@@ -132,7 +142,8 @@ class Directory:
         except OSError as error:
             raise StoreRefused(f"{target} cannot be written: {error.strerror}.") from error
         finally:
-            tmp.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                tmp.unlink()
         return True
 
     def replace(self, key: str, data: bytes) -> None:
@@ -150,22 +161,25 @@ class Directory:
                 return None
 
     def size(self, key: str) -> int | None:
-        try:
-            return (self._root / key).stat().st_size
-        except FileNotFoundError:
-            return None
+        with _refusing(self._root / key):
+            try:
+                return (self._root / key).stat().st_size
+            except FileNotFoundError:
+                return None
 
     def list(self, prefix: str) -> list[tuple[str, float]]:
         found: list[tuple[str, float]] = []
-        for folder, _, names in os.walk(self._root / prefix):
-            for name in names:
-                path = Path(folder, name)
-                with contextlib.suppress(FileNotFoundError):
-                    found.append((path.relative_to(self._root).as_posix(), path.stat().st_mtime))
+        with _refusing(self._root / prefix):
+            for folder, _, names in os.walk(self._root / prefix, onerror=_unless_missing):
+                for name in names:
+                    path = Path(folder, name)
+                    with contextlib.suppress(FileNotFoundError):
+                        found.append((path.relative_to(self._root).as_posix(), path.stat().st_mtime))
         return sorted(found)
 
     def delete(self, key: str) -> None:
-        (self._root / key).unlink(missing_ok=True)
+        with _refusing(self._root / key):
+            (self._root / key).unlink(missing_ok=True)
 
     def move(self, source: str, target: str) -> None:
         path = self._folder_of(target)
@@ -216,7 +230,14 @@ def _refusing(path: Path) -> Generator[None]:
     try:
         yield
     except OSError as error:
-        raise StoreRefused(f"{path} cannot be used: {error.strerror or error}.") from error
+        where = error.filename or path
+        raise StoreRefused(f"{where} cannot be used: {error.strerror or error}.") from error
+
+
+def _unless_missing(error: OSError) -> None:
+    """A folder that is not there has no files. In one that cannot be read, some would go unseen."""
+    if not isinstance(error, FileNotFoundError):
+        raise error
 
 
 def sync_file(path: Path) -> None:

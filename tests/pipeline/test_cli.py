@@ -205,6 +205,45 @@ def test_an_export_that_falls_behind_fails_after_its_work(broker: SmallSegments,
     assert "Error" not in run("export", *where, "--max-records", "5", "--max-lag", "10")
 
 
+@pytest.mark.parametrize("name", ["files", "verify", "compact", "vacuum", "versions", "widen"])
+def test_a_command_without_an_export_makes_nothing(tmp_path: Path, name: str) -> None:
+    absent, file = tmp_path / "absent", tmp_path / "file"
+    file.write_text("")
+    more = ("--value-schema", "id bigint") if name == "widen" else ()
+    said = run(name, "--topics", "t", "--to", str(absent), *more, status=2)
+    assert said == f"Error: Nothing is exported to {absent}: check --to.\n"
+    assert not absent.exists()
+    assert f"--to {file} is a file" in run(name, "--topics", "t", "--to", str(file), *more, status=2)
+    assert "--to is empty" in run(name, "--topics", "t", "--to", "", *more, status=2)
+    assert "--to s3:// names no bucket: write s3://BUCKET/path" in run(
+        name, "--topics", "t", "--to", "s3://", *more, status=2
+    )
+
+
+def test_the_status_of_no_export_makes_nothing(broker: SmallSegments, tmp_path: Path) -> None:
+    broker.append("unexported", 1)
+    said = run("status", "--url", broker.url, "--topics", "unexported", "--to", str(tmp_path / "absent"))
+    assert "never exported" in said
+    assert not (tmp_path / "absent").exists()
+
+
+def test_wrong_input_is_refused_by_its_option(broker: SmallSegments, tmp_path: Path) -> None:
+    to = ("--to", str(tmp_path / "out"))
+    export = ("export", "--url", broker.url, "--engine", "arrow", *to)
+    broker.append("asked", 1)
+    run(*export, "--topics", "asked")
+    assert "No exported topic matches x*. Exported there: asked." in run("files", "--topics", "x*", *to, status=2)
+    assert "--topics names no topic" in run(*export, "--topics", " ", status=2)
+    assert "'a/b' cannot be a topic's name" in run(*export, "--topics", "a/b", status=1)
+    assert "--since 0001-01-01 is before 1970" in run(*export, "--topics", "asked", "--since", "0001-01-01", status=2)
+    assert "--date must be a date like" in run("compact", "--topics", "asked", *to, "--date", "yesterday", status=2)
+    assert "--catalog and --namespace are about Iceberg tables" in run(
+        *export, "--topics", "asked", "--catalog", "thrift://x:1", status=1
+    )
+    widen = ("widen", "--topics", "asked", *to, "--value-schema")
+    assert "the file none cannot be read: No such file or directory." in run(*widen, "@none", status=2)
+
+
 @pytest.mark.parametrize("option", ["--to", "--path"])
 def test_a_cluster_needs_absolute_locations(option: str) -> None:
     given = {"--to": "s3://bucket/x", "--path": "/data"} | {option: "some/where"}

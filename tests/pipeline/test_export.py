@@ -8,13 +8,15 @@ import json
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.errors import BadOption, DataLoss, PipelineError, Recreated
+from pipeline.errors import BadOption, DataLoss, PipelineError, Recreated, StoreRefused
 from pipeline.export.exporter import Exporter, Limits, Outcome
 from pipeline.export.parts import PartSettings
+from pipeline.export.store import open_store
 from pipeline.values import value_shape
 from tests.pipeline.exports import Exports, Overtaken
 from tests.support.small_segments import SmallSegments
@@ -205,3 +207,11 @@ def test_bookmark_beyond_the_head_is_an_error(broker: SmallSegments, exports: Ex
     path.write_bytes(msgspec.json.encode({**manifest, "end": {"0": 99}}))
     with pytest.raises(PipelineError, match="exported up to seq 98, but its last seq is 5"):
         exports.export("short")
+
+
+def test_a_directory_that_cannot_be_used_is_a_refusal(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    store = open_store(str(tmp_path))
+    for step in (store.size, store.read, store.list, store.delete):
+        with pytest.raises(StoreRefused, match=r"file.* cannot be used: Not a directory"):
+            step("file/below")
