@@ -111,6 +111,7 @@ MaxLagOption = Annotated[
     ),
 ]
 _FOLLOW_S = 5.0
+_MASTER = re.compile(r"local(\[[^\]]+\])?|local-cluster\[[^\]]+\]|yarn|(spark|k8s)://.+")
 #: The most names of topics in an error.
 _SHOWN = 10
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -475,6 +476,8 @@ def _origin(url: str, token: str | None, path: str, cold_path: str) -> Generator
 def _engine(name: str, master: str) -> Engine:
     if _choice("--engine", name, ("spark", "arrow")) == "arrow":
         return ArrowEngine()
+    if not _MASTER.fullmatch(master):
+        raise BadOption(f"--spark-master must be like local[2], spark://HOST:7077, yarn or k8s://URL, not {master!r}.")
     from pipeline.export.spark_engine import SparkEngine
     from pipeline.session import cache_folder, open_session
 

@@ -32,7 +32,7 @@ from pipeline.export.evolution import changes, widened, with_columns
 from pipeline.export.manifest import FileEntry, Manifest
 from pipeline.export.part_settings import DELTA, PartSettings
 from pipeline.export.parts import ParquetSink
-from pipeline.export.store import Store
+from pipeline.export.store import Store, why
 from pipeline.export.tables import Piece, TableChain, Version, partition_columns, seqs_of
 from pipeline.values import type_named
 
@@ -93,7 +93,7 @@ class DeltaChain(TableChain):
         except self._absent:
             return None
         except self._error as error:
-            raise StoreRefused(f"The Delta table {self.uri} cannot be opened: {type(error).__name__}.") from error
+            raise StoreRefused(f"The Delta table {self.uri} cannot be opened: {why(self.store, error)}.") from error
 
     def newest_of(self, table: Any) -> Manifest | None:
         """See `TableChain`."""
@@ -386,7 +386,7 @@ class DeltaChain(TableChain):
         try:
             return ask(*arguments)
         except self._error as error:
-            raise StoreRefused(f"The Delta table {self.uri} cannot be read: {type(error).__name__}.") from error
+            raise StoreRefused(f"The Delta table {self.uri} cannot be read: {why(self.store, error)}.") from error
 
     def _length(self) -> int:
         table = self.table()

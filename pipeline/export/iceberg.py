@@ -32,7 +32,7 @@ from pipeline.export.evolution import changes, plain, without_short_integers
 from pipeline.export.manifest import Manifest, decode, encode
 from pipeline.export.part_settings import ICEBERG, PartSettings
 from pipeline.export.parts import TAG_FIELD
-from pipeline.export.store import Store, path_of
+from pipeline.export.store import Store, path_of, why
 from pipeline.export.tables import Piece, TableChain, Version, seqs_of
 
 #: Properties of the table, and of a snapshot's summary.
@@ -275,6 +275,8 @@ class IcebergChain(TableChain):
         return str(self._catalog.properties.get("uri", self._catalog.name))
 
     def _said(self, error: Exception) -> str:
+        if isinstance(error, FileNotFoundError):
+            return why(self.store, error)
         return catalog_refusals.said(error, self._catalog_uri())
 
     def vacuum(self, retain_s: float) -> int:

@@ -34,6 +34,7 @@ from pipeline.view import LogView
 SMALL_BYTES = 128 << 20
 LARGE_BYTES = 512 << 20
 DAY_S = 86_400.0
+MOST_RETAINED_S = 36_500 * DAY_S
 _READ_ROWS = 1 << 16
 
 
@@ -197,6 +198,8 @@ def check_retention(retain_s: float) -> None:
     """Raises BadOption if `vacuum` would refuse it: commands ask before they begin."""
     if retain_s < DAY_S:
         raise BadOption("--retain must be at least 1d: younger files may belong to a reader, or to a run at work.")
+    if retain_s > MOST_RETAINED_S:
+        raise BadOption("--retain must be at most 36500d, a hundred years.")
 
 
 def vacuum(store: Store, topic: str, *, retain_s: float, now_s: float) -> int:

@@ -90,6 +90,12 @@ def open_store(location: str, *, make: bool = True) -> Store:
     return Bucket(location)
 
 
+def why(store: Store, error: BaseException) -> str:
+    """What an error of a library says, in one line. Of a bucket only its kind: the text may contain credentials."""
+    text = " ".join(str(error).split())
+    return type(error).__name__ if "://" in store.url or not text else f"{type(error).__name__}: {text.rstrip('.')}"
+
+
 def path_of(location: str) -> str:
     """The path of a `file:` URL; any other location as it is. Pure."""
     if not location.startswith("file:/"):

@@ -237,11 +237,29 @@ def test_wrong_input_is_refused_by_its_option(broker: SmallSegments, tmp_path: P
     assert "'a/b' cannot be a topic's name" in run(*export, "--topics", "a/b", status=1)
     assert "--since 0001-01-01 is before 1970" in run(*export, "--topics", "asked", "--since", "0001-01-01", status=2)
     assert "--date must be a date like" in run("compact", "--topics", "asked", *to, "--date", "yesterday", status=2)
+    assert "--retain must be at most" in run("vacuum", "--topics", "asked", *to, "--retain", "99999d", status=2)
+    spark = ("export", "--url", broker.url, "--topics", "asked", *to, "--spark-master", "local(2)")
+    assert "--spark-master must be like local[2]" in run(*spark, status=2)
     assert "--catalog and --namespace are about Iceberg tables" in run(
         *export, "--topics", "asked", "--catalog", "thrift://x:1", status=1
     )
     widen = ("widen", "--topics", "asked", *to, "--value-schema")
     assert "the file none cannot be read: No such file or directory." in run(*widen, "@none", status=2)
+
+
+@pytest.mark.parametrize(("kind", "what"), [("delta", "DeltaError: "), ("iceberg", "metadata")])
+def test_a_damaged_table_is_named_with_the_reason(broker: SmallSegments, tmp_path: Path, kind: str, what: str) -> None:
+    to = ("--to", str(tmp_path / "out"))
+    broker.append("broken", 1)
+    run("export", "--url", broker.url, "--engine", "arrow", *to, "--topics", "broken", "--format", kind)
+    for file in (tmp_path / "out" / "broken").rglob("*.json"):
+        if kind == "delta":
+            file.write_text("")
+        else:
+            file.unlink()
+    said = run("files", "--topics", "broken", *to, status=1)
+    assert "out/broken cannot be opened: " in said
+    assert what in said.partition("cannot be opened: ")[2]
 
 
 @pytest.mark.parametrize("option", ["--to", "--path"])
