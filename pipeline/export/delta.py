@@ -30,6 +30,7 @@ from pipeline.errors import BadOption, ManifestDamaged, StoreRefused
 from pipeline.export.column_bounds import ColumnBounds
 from pipeline.export.evolution import changes, widened, with_columns
 from pipeline.export.manifest import FileEntry, Manifest
+from pipeline.export.names import table_tag_folder
 from pipeline.export.part_settings import DELTA, PartSettings
 from pipeline.export.parts import ParquetSink
 from pipeline.export.store import Store, why
@@ -331,8 +332,10 @@ class DeltaChain(TableChain):
         from deltalake.transaction import AddAction
 
         # Named as Delta's OPTIMIZE names its files: a file with the name of an export is a stray if no manifest has it.
-        folder = [f"{name}={value or '':0>2}" for name, value in parts.items() if name != "tag"]
-        new = "/".join([*folder, f"part-00000-{uuid.uuid4()}-c000.zstd.parquet"])
+        folder = "/".join(f"{name}={value or '':0>2}" for name, value in parts.items() if name != "tag")
+        if "tag" in parts:
+            folder += table_tag_folder(parts["tag"] or "")
+        new = f"{folder}/part-00000-{uuid.uuid4()}-c000.zstd.parquet"
         key = f"{self.folder}/{new}"
         rows, bounds = 0, ColumnBounds(columns)
         with self.store.local(f"{self.folder}/{path}") as source, pq.ParquetFile(source) as file:

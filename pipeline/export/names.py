@@ -55,6 +55,14 @@ def tag_folder(tag: str) -> str:
     return f"tag={name}"
 
 
+def table_tag_folder(tag: str) -> str:
+    """`/tag=…` for a file of a Delta table, or nothing if the name is too long for a folder: the log has the tag."""
+    try:
+        return f"/{tag_folder(tag)}"
+    except BadOption:
+        return ""
+
+
 def partition_folder(ts_ms: int, hourly: bool) -> str:
     """`date=YYYY-MM-DD`, and `/hour=HH` if `hourly`; UTC."""
     moment = datetime.fromtimestamp(ts_ms / 1000, UTC)

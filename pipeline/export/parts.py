@@ -25,7 +25,7 @@ from pipeline.errors import BadOption
 from pipeline.export import names
 from pipeline.export.column_bounds import ColumnBounds
 from pipeline.export.manifest import FileEntry
-from pipeline.export.part_settings import DELTA, ICEBERG, JSON, TABLES, PartSettings
+from pipeline.export.part_settings import DELTA, ICEBERG, JSON, PartSettings
 from pipeline.export.store import Store
 
 _DAY_MS, _HOUR_MS = 86_400_000, 3_600_000
@@ -295,8 +295,15 @@ def by_slot(batch: pa.RecordBatch, settings: PartSettings) -> Iterator[tuple[Slo
             if settings.kind == ICEBERG:
                 column = pa.array([tag or None], TAG_FIELD.type).take(pa.array(np.zeros(len(mine), np.int8)))
                 mine = mine.append_column(TAG_FIELD, column)
-            # Tables have the tag in their metadata; readers of files find it in the name of the folder.
-            yield Slot(folder, folder if settings.kind in TABLES else f"{folder}/{names.tag_folder(tag)}", tag), mine
+            yield Slot(folder, f"{folder}{_tag_folder(tag, settings.kind)}", tag), mine
+
+
+def _tag_folder(tag: str, kind: str) -> str:
+    """The folder of a tag in that of its time, with a slash before it; "": it has none."""
+    if kind == ICEBERG:
+        return ""  # the tag is a column of the files
+    # Readers of files find the tag only here, and so do some of Delta tables (polars), against the protocol.
+    return names.table_tag_folder(tag) if kind == DELTA else f"/{names.tag_folder(tag)}"
 
 
 def by_tag(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:

@@ -5,18 +5,23 @@ from __future__ import annotations
 import time
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
 from pipeline.errors import BadOption, DataLoss, ManifestDamaged
 from pipeline.export.delta import DeltaChain
 from pipeline.export.exporter import Limits
-from pipeline.export.maintenance import DAY_S, collect, compact, status, vacuum
+from pipeline.export.maintenance import DAY_S, collect, compact, status, vacuum, widen
 from pipeline.export.parts import PartSettings
 from pipeline.export.verification import Verification
+from pipeline.schema import arrow_schema
+from pipeline.values import value_shape
 from tests.pipeline.exports import Exports, aged, command, ended_pid
 from tests.support.small_segments import SmallSegments
+from topics_client import NewRecord
 
 DELTA = PartSettings(kind="delta")
 
@@ -52,6 +57,42 @@ def test_every_record_once_over_several_runs(broker: SmallSegments, exports: Exp
     assert (found.compared, found.problems) == (1370, [])
     shown = status(exports.store, "runs", exports.origin)
     assert (shown.lag, shown.rows, shown.state) == (0, 1370, "up to date")
+
+
+def test_folders_name_the_tags_as_those_of_deltas_library(broker: SmallSegments, exports: Exports) -> None:
+    """Some readers (polars) take partition values from the names of folders, and find null where there is none."""
+    tags = [None, "x", "a/b", "a%2Fb", "k=v", "..", "a b", "ü", "'", "x" * 200]
+    narrow, wide = (value_shape(ddl, arrow_schema().names) for ddl in ("n int", "n bigint"))
+    for hourly in (False, True):
+        topic, parts = f"folders-{hourly}", PartSettings(kind="delta", hourly=hourly, tagged=True)
+        broker.client.append(topic, [NewRecord(data=b"1", tag=tag) for tag in tags])
+        broker.append(topic, 0)
+        assert exports.export(topic, parts=parts, values=narrow).files == len(tags)
+        assert folders_of_tags(exports, topic) == set(tags)
+        widen(exports.store, topic, wide, lambda done, of: None)
+        assert folders_of_tags(exports, topic) == set(tags)
+        assert [row["tag"] for row in read(table(exports, topic))] == tags
+        assert Verification(exports.store, topic).run(exports.origin).problems == []
+
+
+def folders_of_tags(exports: Exports, topic: str) -> set[str | None]:
+    """The tags in the names of the folders of a table's files."""
+    found: set[str | None] = set()
+    for path in pa.table(table(exports, topic).get_add_actions()).column("path").to_pylist():
+        # The log has names of files as a URL has them.
+        [folder] = [each for each in unquote(path).split("/") if each.startswith("tag=")]
+        found.add(None if folder == "tag=__HIVE_DEFAULT_PARTITION__" else unquote(folder.removeprefix("tag=")))
+        assert exports.path(f"{topic}/{unquote(path)}").is_file()
+    return found
+
+
+def test_a_tag_that_is_too_long_for_a_folder_has_none(broker: SmallSegments, exports: Exports) -> None:
+    parts = PartSettings(kind="delta", tagged=True)
+    broker.client.append("long.tags", [NewRecord(data=b"1", tag="ü" * 128), NewRecord(data=b"2", tag="a")])
+    broker.append("long.tags", 0)
+    assert exports.export("long.tags", parts=parts).files == 2
+    assert [row["tag"] for row in read(table(exports, "long.tags"))] == ["ü" * 128, "a"]
+    assert Verification(exports.store, "long.tags").run(exports.origin).problems == []
 
 
 def test_hour_and_header_columns_cannot_change(broker: SmallSegments, exports: Exports) -> None:
