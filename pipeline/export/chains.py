@@ -7,29 +7,21 @@ from dataclasses import replace
 import msgspec
 
 from pipeline.batches import Shape
-from pipeline.errors import BadOption, ManifestDamaged
+from pipeline.errors import BadOption, StoreRefused
 from pipeline.export import names
 from pipeline.export.catalogs import Catalogs
 from pipeline.export.delta import DeltaChain
 from pipeline.export.iceberg import IcebergChain
 from pipeline.export.manifest import Chain, decode
+from pipeline.export.marks import Mark, decode_mark, mark_of, table_folder
 from pipeline.export.part_settings import DELTA, ICEBERG, TABLES
 from pipeline.export.store import META, Store
 from pipeline.export.task import Job
 
 
-class _Mark(msgspec.Struct):
-    """Marks an export as a table."""
-
-    topic: str
-    format: str = DELTA
-    catalog: str = ""
-    namespace: str = ""
-
-
 def chain_of(store: Store, topic: str) -> Chain:
     """The existing chain, or an empty one."""
-    mark = _mark_of(store, topic)
+    mark = mark_of(store, topic)
     if mark is None:
         return Chain(store, topic)
     if mark.format == DELTA:
@@ -42,7 +34,7 @@ def resolved(store: Store, topic: str, job: Job) -> Job:
 
     Raises BadOption if the topic is exported there in another format, or to another catalog, or has none.
     """
-    mark = _mark_of(store, topic)
+    mark = mark_of(store, topic)
     last = None if mark is not None else Chain(store, topic).newest()
     known = mark.format if mark is not None else last.format if last is not None else ""
     if known and job.parts.kind not in ("", known):
@@ -70,15 +62,18 @@ def chain_for(store: Store, topic: str, job: Job) -> Chain:
     if job.parts.kind not in TABLES:
         return Chain(store, topic)
     schema = Shape(job.headers, values=job.values).schema()
-    mark = _Mark(topic, job.parts.kind)
+    mark = Mark(topic, job.parts.kind)
     if job.parts.kind == DELTA:
         chain = DeltaChain(store, topic, schema=schema, parts=job.parts)
     else:
-        mark = _Mark(topic, ICEBERG, job.catalog, job.namespace)
+        mark = Mark(topic, ICEBERG, job.catalog, job.namespace)
         catalogs = Catalogs(catalog=job.catalog, namespace=job.namespace)
         chain = IcebergChain(store, topic, catalogs, schema=schema, parts=job.parts)
     chain.check()
-    store.create(names.mark(topic, job.parts.kind), msgspec.json.encode(mark) + b"\n")
+    mark.folder = chain.folder
+    is_new = store.create(names.mark(topic, job.parts.kind), msgspec.json.encode(mark) + b"\n")
+    if not is_new and table_folder(store, topic) != chain.folder:
+        raise StoreRefused(f"Another version has just begun to export {topic} to another folder: run this again.")
     return chain
 
 
@@ -89,21 +84,5 @@ def exported_topics(store: Store) -> list[str]:
         if names.number_of_manifest(key) == 1:
             found.add(decode(store.read(key) or b"", key).topic)
         elif key.rsplit("/", 1)[-1] in {f"{kind}.json" for kind in TABLES}:
-            found.add(_decode_mark(store.read(key) or b"", key).topic)
+            found.add(decode_mark(store.read(key) or b"", key).topic)
     return sorted(found)
-
-
-def _mark_of(store: Store, topic: str) -> _Mark | None:
-    for kind in TABLES:
-        key = names.mark(topic, kind)
-        data = store.read(key)
-        if data is not None:
-            return _decode_mark(data, key)
-    return None
-
-
-def _decode_mark(data: bytes, key: str) -> _Mark:
-    try:
-        return msgspec.json.decode(data, type=_Mark)
-    except msgspec.DecodeError as error:
-        raise ManifestDamaged(f"{key} does not name its topic: {error}. Restore it.") from error

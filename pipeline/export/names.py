@@ -9,7 +9,7 @@ import re
 from datetime import UTC, datetime
 
 from pipeline.errors import BadOption
-from pipeline.export.part_settings import DELTA, ICEBERG, JSON, PARQUET, TABLES
+from pipeline.export.part_settings import DELTA, ICEBERG, JSON, PARQUET
 from pipeline.export.store import META
 
 _SAFE = re.compile(rb"[A-Za-z0-9.-]")
@@ -34,7 +34,18 @@ def component(name: str) -> str:
 
 
 def table_component(name: str) -> str:
-    """The same for the folder of a table, but with = instead of %: readers of tables decode a path once too often."""
+    """A topic's name as the folder of a table: `:` becomes _3A, and a leading _ becomes -5F.
+
+    It has no % and no =. Readers of tables decode a path once too often, and polars takes a folder with = for a
+    partition. No topic's name begins with -, so no two topics have the same folder.
+    """
+    hidden = name.startswith("_")
+    plain = re.sub(r"_(?=3A|5F)", "_5F", name[hidden:]).replace(":", "_3A")
+    return f"-5F{plain}" if hidden else plain
+
+
+def earlier_table_component(name: str) -> str:
+    """The folder of a table that an earlier version has made."""
     return component(name).replace("%", "=")
 
 
@@ -69,10 +80,10 @@ def partition_folder(ts_ms: int, hourly: bool) -> str:
     return moment.strftime("date=%Y-%m-%d/hour=%H" if hourly else "date=%Y-%m-%d")
 
 
-def part(topic: str, folder: str, partition: int, start: int, end: int, epoch: int, attempt: str, kind: str) -> str:
-    """The key of a file with records start <= seq < end. `attempt` is random, so that keys differ."""
-    name = f"part-{partition}-{start:020d}-{end:020d}-{epoch}-{attempt}.{SUFFIXES[kind]}"
-    return f"{table_component(topic) if kind in TABLES else component(topic)}/{folder}/{name}"
+def part(home: str, folder: str, partition: int, start: int, end: int, epoch: int, attempt: str, kind: str) -> str:
+    """The key of a file with records start <= seq < end, in a folder of the topic's `home`. `attempt` is random, so
+    that keys differ."""
+    return f"{home}/{folder}/part-{partition}-{start:020d}-{end:020d}-{epoch}-{attempt}.{SUFFIXES[kind]}"
 
 
 def staging_folder(topic: str) -> str:

@@ -25,7 +25,8 @@ from pipeline.errors import BadOption
 from pipeline.export import names
 from pipeline.export.column_bounds import ColumnBounds
 from pipeline.export.manifest import FileEntry
-from pipeline.export.part_settings import DELTA, ICEBERG, JSON, PartSettings
+from pipeline.export.marks import table_folder
+from pipeline.export.part_settings import DELTA, ICEBERG, JSON, TABLES, PartSettings
 from pipeline.export.store import Store
 
 _DAY_MS, _HOUR_MS = 86_400_000, 3_600_000
@@ -214,6 +215,7 @@ class PartWriter:
         self.store = store
         self.settings = settings
         self._topic = topic
+        self._home = table_folder(store, topic) if settings.kind in TABLES else names.component(topic)
         self._partition = partition
         self._range = (start, end)
         self._epoch = epoch
@@ -222,7 +224,7 @@ class PartWriter:
         """A unique name."""
         start, end = self._range
         attempt = uuid.uuid4().hex[:8]
-        return names.part(self._topic, folder, self._partition, start, end, self._epoch, attempt, self.settings.kind)
+        return names.part(self._home, folder, self._partition, start, end, self._epoch, attempt, self.settings.kind)
 
     def staged(self, key: str) -> str:
         """The name of a file before it is valid."""

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from pipeline.errors import RECREATED, REINSTALLED, RENEWED, BadOption, ManifestDamaged, StoreRefused
-from pipeline.export import names
 from pipeline.export.manifest import Chain, FileEntry, Manifest, files_of
+from pipeline.export.marks import table_folder
 from pipeline.export.part_settings import PartSettings
 from pipeline.export.store import Store
 
@@ -53,7 +53,7 @@ class TableChain(Chain):
 
     def __init__(self, store: Store, topic: str, *, schema: pa.Schema | None, parts: PartSettings) -> None:
         super().__init__(store, topic)
-        self.folder = names.table_component(topic)
+        self.folder = table_folder(store, topic)
         self.uri = f"{store.url}/{self.folder}"
         self.schema = schema
         self.parts = parts

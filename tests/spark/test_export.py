@@ -159,7 +159,7 @@ def test_tasks_write_the_files_of_a_delta_table(spark: SparkSession, broker: Sma
         assert exports.export("as_delta", **job).records == 700
         broker.append("as_delta", 30, first=700)
         assert exports.export("as_delta", **job).records == 30
-    rows = DeltaTable(out / "as=5Fdelta").to_pyarrow_table(columns=["seq", "value"]).sort_by("seq").to_pydict()
+    rows = DeltaTable(out / "as_delta").to_pyarrow_table(columns=["seq", "value"]).sort_by("seq").to_pydict()
     assert rows == {"seq": list(range(1, 731)), "value": [b'{"n":%d}' % n for n in range(730)]}
 
 
