@@ -13,8 +13,9 @@ import pyarrow.compute as pc
 
 from pipeline.frames import BINARY, HAS_NODE, HAS_TAG, Array, Frames, gathered, pieces
 from pipeline.schema import CREATE_TIME, HEADERS, LOG_APPEND_TIME, TIMESTAMP, arrow_schema, ddl_of
-from pipeline.values import DROP_MALFORMED, FAIL_FAST, Parsed, Tally, Texts, ValueShape, parse, refuse
+from pipeline.values import DROP_MALFORMED, FAIL_FAST, Parsed, Tally, Texts, ValueShape, parse, refuse, with_zones
 from storage.format import CT, DATA, DELIVER_AT, META, OPENING, PLAIN_OVERHEAD, SURE_ENDS, H, data_end, is_binary
+from topics_client.column_types import Scalar
 
 #: Fields that may follow data and meta.
 _BEHIND = (DELIVER_AT, CT, H)
@@ -50,8 +51,10 @@ class Shape(NamedTuple):
         return {name: typed[name] if name in typed else ddl_of(name) for name in self.schema().names}
 
     def ddl(self) -> str:
-        """The columns as Spark's DDL."""
-        return ", ".join("`" + name.replace("`", "``") + "` " + kind for name, kind in self.types().items())
+        """The columns as Spark's DDL, with the same types whatever `spark.sql.timestampType` says."""
+        typed = {each.name: each.type for each in self.values.columns} if self.values is not None else {}
+        kinds = {name: with_zones(typed.get(name, Scalar(kind))) for name, kind in self.types().items()}
+        return ", ".join("`" + name.replace("`", "``") + f"` {kind}" for name, kind in kinds.items())
 
     def wants(self, *names: str) -> bool:
         """Whether one of these columns is requested."""

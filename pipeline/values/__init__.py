@@ -1,7 +1,7 @@
 """Typed columns of JSON values: schemas, parsing, and what happens to values that do not fit."""
 
 from pipeline.values.arrow_types import arrow_field, type_named
-from pipeline.values.ddl import parse_schema
+from pipeline.values.ddl import parse_schema, with_zones
 from pipeline.values.typed import (
     CORRUPT,
     DROP_MALFORMED,
@@ -33,4 +33,5 @@ __all__ = [
     "refuse",
     "type_named",
     "value_shape",
+    "with_zones",
 ]

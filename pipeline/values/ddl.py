@@ -66,6 +66,18 @@ def parse_schema(text: str) -> tuple[Field, ...]:
     return fields
 
 
+def with_zones(kind: ColumnType) -> ColumnType:
+    """The type with `timestamp_ltz` for `timestamp`, which a session of Spark can take for another type
+    (`spark.sql.timestampType`)."""
+    if isinstance(kind, Array):
+        return Array(with_zones(kind.element))
+    if isinstance(kind, Map):
+        return Map(with_zones(kind.value))
+    if isinstance(kind, Struct):
+        return Struct(tuple(Field(each.name, with_zones(each.type)) for each in kind.fields))
+    return Scalar("timestamp_ltz") if str(kind) == "timestamp" else kind
+
+
 def check_names(fields: Iterable[Field], where: str) -> None:
     """Raises BadOption for a name that is there twice: Spark does not tell upper from lower case."""
     seen: dict[str, str] = {}

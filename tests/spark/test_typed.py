@@ -32,6 +32,7 @@ DDL = (
     "n int, big bigint, x double, r float, s string, b boolean, d decimal(20,3), day date, t timestamp, "
     "`l t` timestamp_ntz, o struct<p:int,q:struct<z:string>>, a array<int>, m map<string,double>, bin binary"
 )
+TIMES = "spark.sql.timestampType"
 PUSHING = "spark.sql.python.filterPushdown.enabled"
 COUNT = 700
 ODD = [{"n": "no number"}, [1], "text", {"n": 1.5}, {"o": {"p": "x"}}]
@@ -76,11 +77,17 @@ def read(spark: SparkSession, broker: SmallSegments, **options: Any) -> DataFram
 
 @contextmanager
 def pushing(spark: SparkSession) -> Iterator[None]:
-    spark.conf.set(PUSHING, "true")
+    with conf(spark, PUSHING, "true"):
+        yield
+
+
+@contextmanager
+def conf(spark: SparkSession, name: str, value: str) -> Iterator[None]:
+    spark.conf.set(name, value)
     try:
         yield
     finally:
-        spark.conf.unset(PUSHING)
+        spark.conf.unset(name)
 
 
 def test_types_are_those_that_spark_has(spark: SparkSession, filled: SmallSegments) -> None:
@@ -261,6 +268,21 @@ def test_names_of_the_record_are_refused_or_get_a_prefix(spark: SparkSession, fi
     frame = read(spark, filled, valueSchema="n int", valuePrefix="value_", columnNameOfCorruptRecord="bad")
     assert frame.columns[-2:] == ["value_n", "bad"]
     assert frame.where("value_n = 5").count() == read(spark, filled).where("n = 5").count()
+
+
+def test_times_have_zones_where_the_session_takes_timestamp_for_another_type(
+    spark: SparkSession, filled: SmallSegments
+) -> None:
+    options = {
+        "valueSchema": "t timestamp, `l t` timestamp_ntz, o struct<t:timestamp>, a array<timestamp>, "
+        "m map<string,timestamp>"
+    }
+    usual = read(spark, filled, **options)
+    rows = usual.orderBy("seq").take(5)
+    with conf(spark, TIMES, "TIMESTAMP_NTZ"):
+        frame = read(spark, filled, **options)
+        assert frame.schema == usual.schema
+        assert frame.orderBy("seq").take(5) == rows
 
 
 def test_a_stream_has_the_same_typed_columns(spark: SparkSession, filled: SmallSegments, tmp_path: Path) -> None:
