@@ -25,7 +25,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from pipeline.errors import BadOption, ManifestDamaged, StoreRefused
+from pipeline.errors import BadOption, ManifestDamaged, StoreRefused, counted
 from pipeline.export import catalog_refusals, hive_refusals, names
 from pipeline.export.catalogs import Catalogs
 from pipeline.export.evolution import changes, plain, without_short_integers
@@ -94,6 +94,21 @@ class IcebergChain(TableChain):
             return None
         except Exception as error:
             raise StoreRefused(f"The Iceberg table {self.uri} cannot be opened: {self._said(error)}.") from error
+
+    def newest(self) -> Manifest | None:
+        """See `TableChain`. Raises ManifestDamaged if the catalog has lost the table."""
+        if self.table() is None and (number := self._committed()) > 0:
+            raise ManifestDamaged(
+                f"The catalog has no table {'.'.join(self._name)}, but {counted(number, 'manifest', 'was|were')} "
+                f"committed to it: check --catalog, or restore the catalog. To export {self.topic} anew, from the "
+                f"first record that the broker still has, remove {names.chain_folder(self.topic)}/ first."
+            )
+        return super().newest()
+
+    def _committed(self) -> int:
+        """How many manifests were committed for certain: each but the first is written after the one before counts."""
+        keys = (key for key, _ in self.store.list(names.chain_folder(self.topic)))
+        return max((names.number_of_table_manifest(key) or 0 for key in keys), default=0) - 1
 
     def newest_of(self, table: Any) -> Manifest | None:
         """See `TableChain`."""

@@ -131,6 +131,11 @@ def run_of_table_manifest(key: str) -> str | None:
     return match[1] if match else None
 
 
+def number_of_table_manifest(key: str) -> int | None:
+    """The number in such a key; None for other keys."""
+    return int(key.rsplit("/", 1)[-1].split("-")[0]) if run_of_table_manifest(key) is not None else None
+
+
 def mark(topic: str, kind: str) -> str:
     """The key of the object that marks an export as a table of that format."""
     return f"{chain_folder(topic)}/{kind}.json"

@@ -96,6 +96,25 @@ def test_the_bookmark_is_in_the_table_and_in_the_snapshot(broker: SmallSegments,
     assert [each["topics.seqs"] for each in summaries] == ['{"0": [1, 10]}', '{"0": [11, 20]}']
 
 
+def test_a_table_that_its_catalog_has_lost_is_not_begun_again(broker: SmallSegments, exports: Exports) -> None:
+    broker.append("lost-table", 30)
+    in_pieces(exports, "lost-table", "iceberg", 20, 10)
+    before = exports.parts("lost-table")
+    database = Path(exports.job.to, "_topics", "iceberg.db")
+    database.rename(there := database.with_name("elsewhere.db"))
+    arguments = ("--to", exports.job.to, "--topics", "lost-table")
+    for said in (
+        command("export", "--url", exports.job.url, *arguments, status=1),
+        command("verify", *arguments, status=1),
+        command("vacuum", *arguments, status=1),
+    ):
+        assert "no table topics.lost_2Dtable, but 1 manifest was committed to it" in " ".join(said.split())
+    assert exports.parts("lost-table") == before
+    there.rename(database)
+    assert exports.export("lost-table", parts=PartSettings(kind="iceberg")).records == 10
+    assert [row["seq"] for row in read(exports, "lost-table")] == list(range(1, 31))
+
+
 class Killed(BaseException):
     """Replaces SIGKILL: no code handles it."""
 
