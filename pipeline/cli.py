@@ -7,7 +7,7 @@ import re
 import sys
 import time
 from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from importlib import metadata
@@ -18,7 +18,15 @@ import typer
 from rich.console import Console
 
 from pipeline.broker import TopicMissing
-from pipeline.errors import AnotherExporter, BadOption, LagsBehind, PipelineError, StoreRefused, counted
+from pipeline.errors import (
+    AnotherExporter,
+    BadOption,
+    LagsBehind,
+    PipelineError,
+    SourceUnreadable,
+    StoreRefused,
+    counted,
+)
 from pipeline.export import (
     FORMATS,
     ArrowEngine,
@@ -206,7 +214,7 @@ def export(
         store = open_store(to)
         prove(store)
         limits = Limits(since_ms=_moment_ms(since), max_records=max_records)
-        with _origin(url, token, path, cold_path) as origin:
+        with _origin(url, token, path, cold_path, waits=True) as origin:
             plain, known = _plain(topics), set(exported_topics(store))
             names = _wanted(origin, topics, known)
             runner = _engine(engine, master)
@@ -464,12 +472,22 @@ def _checked(url: str) -> str:
 
 
 @contextmanager
-def _origin(url: str, token: str | None, path: str, cold_path: str) -> Generator[FullOrigin]:
+def _origin(url: str, token: str | None, path: str, cold_path: str, *, waits: bool = False) -> Generator[FullOrigin]:
+    """The origin. `waits`: a scheduled run outlasts a restart of the broker, and says that it waits."""
     if bool(url) == bool(path):
         raise BadOption("Give either --url or --path.")
     _check_source(token, path, cold_path)
     url = _checked(url)
-    with open_origin(url=url, token=token, path=path, cold_path=cold_path, first="--url") as origin:
+    with ExitStack() as stack:
+        try:
+            origin = stack.enter_context(
+                open_origin(url=url, token=token, path=path, cold_path=cold_path, first="--url")
+            )
+        except SourceUnreadable as error:
+            if not (waits and url):
+                raise
+            print(f"{error} Waiting for it for another minute.", file=sys.stderr)
+            origin = stack.enter_context(open_origin(url=url, token=token))
         yield origin
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import ssl
+import subprocess
+import sys
 import threading
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +24,7 @@ from pipeline.source.batch import BatchReader
 from pipeline.source.stream import StreamReader
 from pipeline.source.writer import BatchWriter
 from tests.pipeline.exports import command
+from tests.support.broker_process import PATIENCE_S, PYTHON_PATH, ROOT
 from tests.support.certificate import certificate
 from tests.support.small_segments import SmallSegments
 from topics_client import Client
@@ -93,12 +97,27 @@ def test_every_reader_and_writer_names_the_option_soon(impatient: None) -> None:
             BatchWriter({"url": NOWHERE, **more}, COLUMNS, overwrite=False)
 
 
-def test_every_command_names_its_option_soon(impatient: None, tmp_path: Path) -> None:
-    for name in ("export", "status"):
-        given = ("--url", NOWHERE, "--topics", "t", "--to", str(tmp_path))
-        assert f"No broker can be reached at {NOWHERE} (Connection refused). Check --url" in command(
-            name, *given, *(("--engine", "arrow") if name == "export" else ()), status=1
-        )
+def test_a_command_names_its_option_soon(impatient: None, tmp_path: Path) -> None:
+    said = command("status", "--url", NOWHERE, "--topics", "t", "--to", str(tmp_path), status=1)
+    assert f"No broker can be reached at {NOWHERE} (Connection refused). Check --url" in said
+
+
+@pytest.mark.slow
+def test_an_export_says_that_it_waits_for_a_broker_and_waits(impatient: None, tmp_path: Path) -> None:
+    with SmallSegments(tmp_path / "b") as broker:
+        broker.append("t", 3)
+        url, port = broker.url, broker.port
+        broker.kill()
+        given = ("--url", url, "--topics", "t", "--to", str(tmp_path / "out"), "--engine", "arrow")
+        program = [sys.executable, "-m", "pipeline", "export", *given]
+        environment = os.environ | {"PYTHONPATH": PYTHON_PATH}
+        with subprocess.Popen(program, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True) as export:
+            assert export.stderr is not None
+            said = export.stderr.readline()
+            broker.start_again(port=port)
+            assert export.wait(PATIENCE_S) == 0
+    assert f"No broker can be reached at {url}" in said
+    assert said.endswith("Waiting for it for another minute.\n")
 
 
 def test_a_stream_that_runs_waits_for_a_broker_that_restarts(impatient: None, tmp_path: Path) -> None:
