@@ -97,13 +97,16 @@ class IcebergChain(TableChain):
 
     def newest(self) -> Manifest | None:
         """See `TableChain`. Raises ManifestDamaged if the catalog has lost the table."""
-        if self.table() is None and (number := self._committed()) > 0:
-            raise ManifestDamaged(
-                f"The catalog has no table {'.'.join(self._name)}, but {counted(number, 'manifest', 'was|were')} "
-                f"committed to it: check --catalog, or restore the catalog. To export {self.topic} anew, from the "
-                f"first record that the broker still has, remove {names.chain_folder(self.topic)}/ first."
-            )
-        return super().newest()
+        table = self.table()
+        if table is None and (number := self._committed()) > 0:
+            table = self.table()  # another run may have made it, and gone on, in between
+            if table is None:
+                raise ManifestDamaged(
+                    f"The catalog has no table {'.'.join(self._name)}, but {counted(number, 'manifest', 'was|were')} "
+                    f"committed to it: check --catalog, or restore the catalog. To export {self.topic} anew, from the "
+                    f"first record that the broker still has, remove {names.chain_folder(self.topic)}/ first."
+                )
+        return None if table is None else self.newest_of(table)
 
     def _committed(self) -> int:
         """How many manifests were committed for certain: each but the first is written after the one before counts."""
