@@ -33,7 +33,7 @@ _PROBED = "/v0/topics/probed"
 #: Single writes count as quick when a number of them in a row each took at most this, or a multiple of the usual.
 _QUICK_S = 0.05
 _QUICK_FACTOR = 3
-_NORMAL_WITHIN_S = 240.0
+_NORMAL_WITHIN_S = 60.0
 THROTTLED = 429
 
 

@@ -32,7 +32,8 @@ def chain_of(store: Store, topic: str) -> Chain:
 def resolved(store: Store, topic: str, job: Job) -> Job:
     """The job with a format: the given one, or that of the existing export, or Delta.
 
-    Raises BadOption if the topic is exported there in another format, or to another catalog, or has none.
+    Raises BadOption if the topic is exported there in another format or to another catalog, or if a catalog is given
+    for a format that has none.
     """
     mark = mark_of(store, topic)
     last = None if mark is not None else Chain(store, topic).newest()

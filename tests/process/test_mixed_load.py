@@ -49,8 +49,8 @@ def test_a_mixed_load_has_no_lost_duplicate_or_reordered_record(tmp_path: Path) 
         assert found, ended.stdout
         lost, doubled, disordered, acknowledged, delivered, pushed, done = map(int, found.groups())
         assert (lost, doubled, disordered) == (0, 0, 0)
-        assert acknowledged > 0
-        assert delivered > pushed > 0
-        assert done > 0
+        assert acknowledged > 50
+        assert delivered > pushed > 50
+        assert done > 5
         assert "LEDGER" in (tmp_path / "report.html").read_text()
         assert broker.ok("GET", "/v0/topics")["topics"] == []

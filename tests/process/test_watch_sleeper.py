@@ -40,7 +40,7 @@ GROWTH_BYTES = 25 << 20
 TOPICS = ("kept", "capped")
 CAP_BYTES = 4 << 20
 #: How much slower the slowest percent may be. A reader that waits for a sleeper is slower by a factor of hundreds.
-HARM = 50
+HARM = 5
 PATIENCE_S = 60
 
 _SENT = re.compile(rb'"at":(\d+),')
@@ -279,8 +279,7 @@ async def test_stalled_watchers_do_not_delay_other_watchers_and_get_every_record
     )
     assert grown < GROWTH_BYTES
     assert asleep_ms < HARM * max(before_ms, behind_ms)
-    closed = broker.metric("topics_watch_slow_closed_total")
-    assert closed == 2 if SOAK else closed <= 2  # a slow machine may take longer than sleepers may sleep
+    assert broker.metric("topics_watch_slow_closed_total") == (2 if SOAK else 0)
     heads = dict.fromkeys(TOPICS, written // RECORD_BYTES)
     async with Stream.open(broker.port, path, on_stream.last_id) as again:
         await follow(again.events(), on_stream, heads)

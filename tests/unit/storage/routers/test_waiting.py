@@ -71,7 +71,7 @@ async def test_a_wait_for_routers_ends_after_a_second(machine: Machine) -> None:
     await add(engine, 1)
     waited = await engine.routers.caught_up("b")
     assert waited is not None
-    assert waited.wait_ms > 900
+    assert 900 < waited.wait_ms < 10_000
     assert waited.blocked == []
     assert not router.waiters
 
