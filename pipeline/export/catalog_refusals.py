@@ -43,7 +43,8 @@ def said(error: BaseException, uri: str) -> str:
         return found
     kind = type(error).__name__
     if kind in _HARMLESS:
-        return f"{address_of(uri)}: {str(getattr(error, 'orig', error)).splitlines()[0]}"
+        first, _, _ = (str(getattr(error, "orig", error)) or kind).partition("\n")
+        return f"{address_of(uri)}: {first}"
     if kind == "RESTError" or kind.endswith("HTTPError"):
         return f"{address_of(uri)} does not answer as a REST catalog ({kind})"
     return kind
