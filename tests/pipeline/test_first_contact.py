@@ -26,6 +26,7 @@ from pipeline.source.writer import BatchWriter
 from tests.pipeline.exports import command
 from tests.support.broker_process import PATIENCE_S, PYTHON_PATH, ROOT
 from tests.support.certificate import certificate
+from tests.support.ports import free_port
 from tests.support.small_segments import SmallSegments
 from topics_client import Client
 
@@ -104,9 +105,9 @@ def test_a_command_names_its_option_soon(impatient: None, tmp_path: Path) -> Non
 
 @pytest.mark.slow
 def test_an_export_says_that_it_waits_for_a_broker_and_waits(impatient: None, tmp_path: Path) -> None:
-    with SmallSegments(tmp_path / "b") as broker:
+    with SmallSegments(tmp_path / "b", port=free_port()) as broker:
         broker.append("t", 3)
-        url, port = broker.url, broker.port
+        url = broker.url
         broker.kill()
         given = ("--url", url, "--topics", "t", "--to", str(tmp_path / "out"), "--engine", "arrow")
         program = [sys.executable, "-m", "pipeline", "export", *given]
@@ -114,22 +115,21 @@ def test_an_export_says_that_it_waits_for_a_broker_and_waits(impatient: None, tm
         with subprocess.Popen(program, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True) as export:
             assert export.stderr is not None
             said = export.stderr.readline()
-            broker.start_again(port=port)
+            broker.start_again()
             assert export.wait(PATIENCE_S) == 0
     assert f"No broker can be reached at {url}" in said
     assert said.endswith("Waiting for it for another minute.\n")
 
 
 def test_a_stream_that_runs_waits_for_a_broker_that_restarts(impatient: None, tmp_path: Path) -> None:
-    with SmallSegments(tmp_path / "b") as broker:
+    with SmallSegments(tmp_path / "b", port=free_port()) as broker:
         broker.append("t", 3)
         reader = StreamReader(parse({"url": broker.url, "subscribe": "t", "startingOffsets": "earliest"}))
         start = reader.initialOffset()
         broker.kill()
-        port = broker.port
         with ThreadPoolExecutor(1) as pool:
             ends = pool.submit(reader.latestOffset, start, reader.getDefaultReadLimit())
-            broker.start_again(port=port)
+            broker.start_again()
             assert ends.result()["t"]["0"]["seq"] == 4
 
 
